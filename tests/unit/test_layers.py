@@ -42,7 +42,8 @@ CORE = {
 NATIVE = {"tensorflow_ops": {"api/c_api.h", "base"}, "mxnet_ops": {"api/c_api.h", "base"}}
 
 ROOMS = {"bootstrap.network", "bootstrap.store", "bootstrap.mesh", "bootstrap.rendezvous"}
-BOOTSTRAP = {"bootstrap", "bootstrap.engine", "bootstrap.start", "bootstrap.membership", *ROOMS}
+PARTS = {f"bootstrap.{part}" for part in ("engine", "membership", "secret", "start")}
+BOOTSTRAP = {"bootstrap", *PARTS, *ROOMS}
 COMMON = {"common", "common.collective", "common.training"}
 ADAPTER = COMMON | {"elastic", "version"}
 
@@ -55,15 +56,13 @@ PYTHON = {
     "bootstrap": {"_core", "version"},
     "bootstrap.membership": {"bootstrap.store", "bootstrap"},
     "bootstrap.summary": {"bootstrap.mesh", "bootstrap.network", "bootstrap"},
-    "bootstrap.engine": {"bootstrap.mesh", "bootstrap.store", "bootstrap", "_core"},
-    "bootstrap.start": {
-        *{"bootstrap", "bootstrap.engine", "bootstrap.membership", "bootstrap.summary", "_core", "version"},
-        *ROOMS,
-    },
+    "bootstrap.secret": {"bootstrap.network", "bootstrap"},
+    "bootstrap.engine": {"bootstrap.mesh", "bootstrap.store", "bootstrap.secret", "bootstrap", "_core"},
+    "bootstrap.start": {"bootstrap", "bootstrap.summary", "_core", "version", *PARTS, *ROOMS},
     "bootstrap.network": {"bootstrap"},
     "bootstrap.store": {"bootstrap.network", "bootstrap"},
     "bootstrap.mesh": {"bootstrap.store", "bootstrap.network", "bootstrap", "version"},
-    "bootstrap.rendezvous": {"bootstrap.store", "bootstrap.network", "bootstrap"},
+    "bootstrap.rendezvous": {"bootstrap.store", "bootstrap.network", "bootstrap.secret", "bootstrap"},
     "common": {"_core", *BOOTSTRAP, "version"},
     "common.collective": {"common", "_core", *BOOTSTRAP, "version"},
     "common.training": {"common", "common.collective", "_core", *BOOTSTRAP},

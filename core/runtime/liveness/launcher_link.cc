@@ -117,7 +117,9 @@ void LauncherLink::Hear() {
 }
 
 void LauncherLink::EndOrphan() const {
-  if (gone() && NowMicros() - gone_us_ > orphan_us_) kill(getpid(), SIGKILL);
+  if (!gone() || NowMicros() - gone_us_ <= orphan_us_) return;
+  kill(getpid(), SIGKILL);
+  _exit(128 + SIGKILL);  // the first process of a container ignores its own signals
 }
 
 void LauncherLink::Report(const Cause& cause) noexcept {

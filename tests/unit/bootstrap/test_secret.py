@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from horovod.bootstrap import secret
+from horovod.bootstrap.network import endpoints
 
 SECRET = bytes(range(32))
 HEX = SECRET.hex()
@@ -16,7 +17,7 @@ HEX = SECRET.hex()
 def test_a_child_reads_what_is_offered_and_nothing_is_in_its_environment() -> None:
     offered = secret.offer(SECRET)
     try:
-        assert list(offered.variables) == [secret.FILE_VARIABLE]
+        assert list(offered.variables) == [secret.FILE_VARIABLE, secret.SOCKET_VARIABLE]
         assert HEX not in str(offered.variables)
         program = "import os; from horovod.bootstrap.secret import take; print(take(os.environ).hex())"
         environment = {**os.environ, **offered.variables}
@@ -33,22 +34,78 @@ def test_a_child_reads_what_is_offered_and_nothing_is_in_its_environment() -> No
         offered.close()
 
 
-def test_the_environment_is_the_way_where_such_a_file_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError("Function not implemented")
+def _refuse(*_: object) -> int:
+    raise OSError("Function not implemented")
 
+
+@pytest.mark.parametrize("name", ["memfd_create", "fchmod", "stat"])
+def test_a_socket_is_the_way_where_such_a_file_cannot_be_had(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    for name in ("memfd_create", "fchmod", "stat"):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, name, refuse)
-            offered = secret.offer(SECRET)
-        assert offered.variables == {secret.SECRET_VARIABLE: HEX}
-        offered.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, _refuse)
+        offered = secret.offer(SECRET)
+    assert list(offered.variables) == [secret.SOCKET_VARIABLE]
+    for _ in range(3):
+        environment = {**offered.variables, "OTHER": "1"}
+        assert secret.take(environment) == SECRET
+        assert environment == {"OTHER": "1"}
+    offered.close()
     assert len(os.listdir("/proc/self/fd")) <= before
+    with pytest.raises(ValueError, match=r"SOCKET=.* does not answer: .*refused"):
+        secret.take(dict(offered.variables))
+
+
+def test_a_socket_is_the_way_where_the_file_is_out_of_sight() -> None:
+    offered = secret.offer(SECRET)
+    away = {**offered.variables, secret.FILE_VARIABLE: "/proc/1/fd/99999"}
+    assert secret.take(dict(away)) == SECRET
+    offered.close()
+    with pytest.raises(ValueError, match=r"FILE=/proc/1/fd/99999 cannot be opened: .*, and .*SOCKET=unix"):
+        secret.take(dict(away))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_given_nothing() -> None:
+    offered = secret.offer(SECRET)
+    program = (
+        "import os, socket, sys; os.setuid(12345); s = socket.socket(socket.AF_UNIX);"
+        "s.connect('\\0' + sys.argv[1].removeprefix('unix:@')); s.settimeout(30); print(s.recv(1) == b'')"
+    )
+    address = offered.variables[secret.SOCKET_VARIABLE]
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program, address], capture_output=True, text=True)
+        assert done.stdout.strip() == "True" or "reset" in done.stderr
+    assert secret.take({secret.SOCKET_VARIABLE: address}) == SECRET
+    offered.close()
+
+
+def test_the_environment_is_the_way_where_there_is_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "memfd_create", _refuse)
+        patch.setattr(endpoints, "listen", _refuse)
+        offered = secret.offer(SECRET)
+    assert offered.variables == {secret.SECRET_VARIABLE: HEX}
+    offered.close()
     environment = {**offered.variables, "OTHER": "1"}
     assert secret.take(environment) == SECRET
     assert environment == {"OTHER": "1"}
     assert secret.take(environment) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+@pytest.mark.parametrize(("mode", "is_taken"), [(0o440, True), (0o400, True), (0o444, False), (0o460, False)])
+def test_a_file_of_a_volume_belongs_to_somebody_else(tmp_path: Path, mode: int, is_taken: bool) -> None:
+    file = tmp_path / "secret"
+    file.write_text(HEX)
+    os.chown(file, 12345, -1)
+    file.chmod(mode)
+    if is_taken:
+        assert secret.take({secret.FILE_VARIABLE: str(file)}) == SECRET
+    else:
+        with pytest.raises(ValueError, match="alone"):
+            secret.take({secret.FILE_VARIABLE: str(file)})
 
 
 def test_a_file_that_is_not_ours_alone_is_refused(tmp_path: Path) -> None:

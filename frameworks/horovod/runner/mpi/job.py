@@ -10,7 +10,7 @@ from ..hosts import Host
 # Of the host or the shell where horovodrun was started; wrong anywhere else.
 _OF_THIS_HOST = {"_", "HOSTNAME", "OLDPWD", "PWD", "SHLVL", "TMPDIR", "TERM", "DISPLAY", "MAIL"}
 _OF_A_SESSION = ("SSH_", "XDG_", "DBUS_", "OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDI_")
-_SECRETS = ("HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY")
+_SECRETS = ("HOROVOD_SECRET_KEY", "_HOROVOD_SECRET_KEY", "HOROVOD_SECRET_SOCKET")
 _SECRET_FILE = "HOROVOD_SECRET_FILE"  # the user's own, or of one job
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
