@@ -91,7 +91,7 @@ class DistributedOptimizerV3(DistributedKeras2Optimizer):
             pairs = self._hvd.aggregated(pairs)
         if self._agg_helper is not None:
             with tf.init_scope():
-                self.build([variable for _, variable in pairs])  # type: ignore[attr-defined]
+                self.build([variable for _, variable in pairs])
         apply = functools.partial(super().apply_gradients, pairs, name, skip_gradients_aggregation=True)  # type: ignore[misc]
         return self._apply(pairs, functools.partial(apply, **kwargs))
 
