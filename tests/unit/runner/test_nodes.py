@@ -3,27 +3,26 @@
 import json
 import os
 import selectors
-import sys
 from collections.abc import Callable
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horovod.bootstrap.network import interfaces
 from horovod.bootstrap.network.interfaces import ANY_NETWORK
+from horovod.runner import launchers
 from horovod.runner.arbitration import arbitrate
 from horovod.runner.ending import Exit
 from horovod.runner.hosts import parse
 from horovod.runner.launchers import united
-from horovod.runner.nodes import channel, machine, reach, replies, ssh
+from horovod.runner.nodes import channel, machine, reach, replies
 from horovod.runner.nodes.channel import Channel, ChannelError, Tag
 from horovod.runner.nodes.pipes import ReadPipe, WritePipe
 from horovod.runner.nodes.remote import _OWN
 from horovod.runner.nodes.replies import Greeting
 from horovod.version import __version__
-
-NODE = ssh.Target("n", 2222)
 
 
 class Side:
@@ -245,97 +244,29 @@ def test_names_of_one_machine_at_one_address_are_twins() -> None:
     assert machine.identity() == machine.identity() is not None
 
 
-def test_the_command_asks_nobody_and_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ssh.CONFIG_VARIABLE, raising=False)
-    words = ssh.command(ssh.target("fe80::1%eth0", 2222, "/keys/my key"))
-    assert words[:2] == ["ssh", "-T"] and "-oBatchMode=yes" in words
-    assert "-oRemoteCommand=none" in words  # in place of what people have started for them
-    assert "-oControlMaster=no" in words  # nothing that outlives the job, and others use, is part of it
-    assert words[words.index("-p") + 1] == "2222" and words[words.index("-i") + 1] == "/keys/my key"
-    assert words[-3:-1] == ["--", "fe80::1%eth0"]  # a name is an argument of its own, and no option
-    assert "fe80" not in words[-1] and sys.executable in words[-1]
-    monkeypatch.setenv(ssh.CONFIG_VARIABLE, "/etc/cluster")
-    words = ssh.command(ssh.target("node", None, None))
-    assert words[words.index("-F") + 1] == "/etc/cluster" and "-p" not in words and "-i" not in words
-
-
-@pytest.mark.parametrize(
-    ("answer", "is_ours"), [("ask", True), ("true", False), ("false", False), ("accept-new", False)]
-)
-def test_the_users_word_on_new_keys_counts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, is_ours: bool
-) -> None:
-    (tmp_path / "ssh").write_text(f"#!/bin/sh\necho host n\necho stricthostkeychecking {answer}\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert ("-oStrictHostKeyChecking=accept-new" in ssh.command(ssh.target("n", None, None))) == is_ours
-
-
-def test_without_ssh_there_is_still_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert ssh.command(ssh.target("n", None, None))[0] == "ssh"
-
-
-@pytest.mark.parametrize(
-    ("errors", "meaning"),
-    [
-        ("ssh: connect to host n port 22: Connection refused", "nothing listens at port 2222"),
-        ("ssh: connect to host n port 22: Connection timed out", "does not answer at port 2222"),
-        ("ssh: connect to host n port 22: No route to host", "does not answer at port 2222"),
-        ("ssh: Could not resolve hostname n: Name or service not known", "no host of that name"),
-        ("u@n: Permission denied (publickey).", "accepts none of your keys"),
-        (
-            "Warning: Identity file /x not accessible: No such file or directory.\n"
-            "u@n: Permission denied (publickey).",
-            "no such file as -i names",
-        ),
-        (
-            "Warning: Identity file /x not accessible: No such file or directory.\n"
-            "ssh: connect to host n port 22: Connection refused",
-            "nothing listens",
-        ),
-        ('Load key "/x": bad permissions\nu@n: Permission denied (publickey).', "chmod 600"),
-        ("Can't open user config file /x: No such file or directory", "your configuration of ssh"),
-        ("/x: line 1: Bad configuration option: nosuch", "your configuration of ssh"),
-        ("Host key verification failed.", "ssh-keygen -R n"),
-        ("No ED25519 host key is known for n and\nHost key verification failed.", "accepts no new one"),
-        ("kex_exchange_identification: Connection closed by remote host", "(MaxStartups in its sshd_config)"),
-        (
-            'Authenticated to n ([::1]:22) using "publickey".\nsh: /x: Permission denied',
-            "status 9 (sh: /x: Per",
-        ),
-        (
-            "ModuleNotFoundError: No module named 'horovod.runner.nodes'",
-            f"another version: install {__version__}",
-        ),
-        ("ModuleNotFoundError: No module named 'horovod'", f"not installed for {sys.executable}"),
-        ("sh: 1: exec: /usr/python: not found", f"{sys.executable} is not there"),
-        ("\x1b[2J something else", "ssh ended with status 9 (\\x1b[2J something else)"),
-        ("", "ssh ended with status 9"),
-    ],
-)
-def test_what_ssh_says_becomes_a_remedy(errors: str, meaning: str) -> None:
-    text = ssh.explain(NODE, 9, errors)
-    assert meaning in text and text.isprintable()
-
-
-def test_that_a_host_was_new_is_no_reason() -> None:
-    notice = "Warning: Permanently added '[n]:2222' (ED25519) to the list of known hosts.\r\n"
-    assert "was killed" in ssh.farewell(NODE, 255, notice)
-    assert ssh.explain(NODE, 9, notice) == "ssh ended with status 9"
-
-
-def test_what_ended_the_connection_is_not_said_of_the_agent() -> None:
-    closed = "Connection to n closed by remote host.\r\n"
-    text = "the agent of horovodrun there was killed, or the connection of ssh broke"
-    assert ssh.farewell(NODE, 255, closed) == f"{text} (Connection to n closed by remote host.)"
-    assert ssh.farewell(NODE, -9, "") == "the ssh here that leads to it was killed by signal 9"
-    assert ssh.farewell(NODE, 1, "MemoryError\n") == "its agent ended with status 1 (MemoryError)"
-
-
 def test_names_of_this_host_are_one_host() -> None:
     found = united(parse(f"far:3,127.0.0.1:1,LOCALHOST:2,{os.uname().nodename}:1,[::1]:1"))
     assert [str(host) for host in found] == ["far:3", "127.0.0.1:5"]
+
+
+def test_addresses_and_the_full_name_of_this_host_are_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian gives a host's own name an address of its own; other names are not looked up."""
+    asked: list[str] = []
+
+    def look_up(name: str) -> list[str]:
+        asked.append(name)
+        return {"here.cluster": ["10.9.9.9"], "here.old": ["127.0.1.1"], "here.far": ["10.9.9.8"]}[name]
+
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="here"))
+    monkeypatch.setattr(interfaces, "addresses", lambda: [interfaces.Address("eth0", "10.9.9.9")])
+    monkeypatch.setattr(launchers, "_addresses", look_up)
+    launchers._leads_here.cache_clear()
+    ours = ["here", "HERE.cluster", "here.old", "10.9.9.9", "127.0.1.1", "localhost"]
+    others = ["here.far", "10.9.9.8", "127.0.0.2", "there.cluster", "here-ib", "fe80::1%eth0"]
+    assert [name for name in ours + others if launchers.is_this_host(name)] == ours
+    assert asked == ["here.cluster", "here.old", "here.far"]
+    monkeypatch.undo()
+    launchers._leads_here.cache_clear()
 
 
 @pytest.mark.parametrize(

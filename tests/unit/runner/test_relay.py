@@ -170,16 +170,6 @@ def test_an_ssh_that_is_not_there_is_an_end_with_a_reason(
     assert process.status() == 127 and both.has_ended and b"No such file" in both.errors
 
 
-def test_a_relay_takes_only_keys_that_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the launcher would ask the configuration, and take new ones."""
-    monkeypatch.setenv("PATH", "/nowhere")
-    target = ssh.target("n", 2222, "key")
-    assert "-oStrictHostKeyChecking=accept-new" in ssh.command(target)
-    relayed = ssh.command(target, is_relayed=True)
-    assert not any("StrictHostKeyChecking" in word for word in relayed) and "-oBatchMode=yes" in relayed
-    assert relayed[relayed.index("-i") + 1] == os.path.abspath("key")  # the folder there is another one
-
-
 class _Silent(Route):
     """One whose connection is in the test's hands."""
 

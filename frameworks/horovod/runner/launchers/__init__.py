@@ -1,11 +1,12 @@
 """How the ranks of a job are started, one module per way; here is which one a job takes."""
 
+import functools
 import os
 from collections.abc import Sequence
 
 from ..hosts import Host
 
-_THIS_HOST = ("localhost", "127.0.0.1", "::1")
+_THIS_HOST = ("localhost", "127.0.0.1", "127.0.1.1", "::1")  # the third is Debian's, for its own name
 
 
 def choose(hosts: Sequence[Host]) -> str:
@@ -25,4 +26,32 @@ def united(hosts: Sequence[Host]) -> list[Host]:
 
 def is_this_host(name: str) -> bool:
     """Whether a host that is called so is the one that this process runs on."""
-    return name.lower() in (*_THIS_HOST, os.uname().nodename.lower())
+    own = os.uname().nodename.lower()
+    return name.lower() in (*_THIS_HOST, own) or _leads_here(name.lower(), own)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _leads_here(name: str, own: str) -> bool:
+    """Whether it is an address of an interface of this host, or the name of this host with a domain. What
+    other names stand for nobody is asked: that takes time, and ssh may have its own idea of them.
+    """
+    from horovod.bootstrap.network import interfaces  # only here: the help is to be quick
+
+    try:
+        interfaces.packed(name)
+        return any(name == each.host for each in interfaces.addresses())
+    except ValueError:
+        if name.partition(".")[0] != own.partition(".")[0]:
+            return False
+    found = _addresses(name)
+    here = [each.host for each in interfaces.addresses()] if found else []
+    return any(each in here or interfaces.is_loopback(each) for each in found)
+
+
+def _addresses(name: str) -> list[str]:
+    import socket
+
+    try:
+        return [str(target[0]) for *_, target in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+    except (OSError, UnicodeError):
+        return []

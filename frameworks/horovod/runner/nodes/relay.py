@@ -113,8 +113,8 @@ class RelayServer:
     def dial(self, said: dict[str, Any], guard: Callable[[], Guardian]) -> None:
         """Starts one. ``guard`` ends it when this process dies."""
         number = int(said["number"])
-        words = ssh.command(ssh.Target(**said["target"]), is_relayed=True)
         try:
+            words = ssh.command(ssh.Target(**said["target"]), is_relayed=True)
             process = SshProcess(words, self._loop, guard())
         except OSError as error:
             self._send(number, _ERRORS, f"{error}\n".encode(errors="replace"))

@@ -4,16 +4,19 @@ its standard input and output, such as ``kubectl exec -i {host} --``, ``docker e
 """
 
 import os
+import re
 import shlex
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from horovod.bootstrap.paths import absolute
 from horovod.bootstrap.text import escaped
 
 HOST = "{host}"
 AGENT_PROGRAM = "horovodrun-agent"
 _LINES = 3
+_PLAIN = re.compile(r"[\w./:@%+=,-]+", re.ASCII)
 _NOT_FOUND = 127  # as shells say it
 
 
@@ -29,7 +32,21 @@ def command(words: Sequence[str], host: str) -> list[str]:
     """Starts the agent on ``host``. Some of these commands hand their words to a shell there and some do not:
     the agent's have no character that a shell would take for its own.
     """
-    return [*(word.replace(HOST, host) for word in words), *_agent()]
+    paths = module_paths(os.environ)
+    if not all(map(_PLAIN.fullmatch, paths)):
+        paths = []
+    return [*(word.replace(HOST, host) for word in words), *paths, *_agent()]
+
+
+def module_paths(environ: Mapping[str, str]) -> list[str]:
+    """The words that give the agent those of this host: it imports horovod before it can be told anything.
+    No words: there are none.
+    """
+    found = []
+    for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
+        folders = [absolute(each) for each in environ.get(name, "").split(os.pathsep) if each]
+        found += [f"{name}={os.pathsep.join(folders)}"] if folders else []
+    return ["env", *found] if found else []
 
 
 def _agent() -> list[str]:

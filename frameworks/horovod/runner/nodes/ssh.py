@@ -1,11 +1,12 @@
 """The system's ssh: the command that starts an agent on another host, and what its failure means."""
 
+import errno
 import os
 import re
 import shlex
-import subprocess
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horovod.bootstrap.paths import absolute
@@ -15,13 +16,26 @@ from horovod.version import __version__
 from . import remote_shell
 
 CONFIG_VARIABLE = "HOROVOD_SSH_CONFIG"
-_CONNECT_SECONDS = 4
-_ALIVE_SECONDS = 3
-_QUESTION_SECONDS = 2.0
+_OPTIONS = {
+    "BatchMode": "yes",
+    "ForwardX11": "no",
+    "ClearAllForwardings": "yes",
+    "RemoteCommand": "none",
+    "LogLevel": "VERBOSE",  # tells when it has logged in
+    # A connection that the user has is used. One of ours would be a child of the job, and end with it.
+    "ControlMaster": "no",
+}
+# For where the user says nothing: the value by which ssh tells that, and ours.
+_DEFAULTS = {
+    "ConnectTimeout": ("none", "4"),
+    "ServerAliveInterval": ("0", "3"),
+    "StrictHostKeyChecking": ("ask", "accept-new"),  # nobody could answer
+}
 _LINES = 3
 _OWN_STATUS = 255  # of ssh, where no program there has one to tell
 # What ssh tells of a connection in order (LogLevel VERBOSE): no reason for anything.
 _NOTICE = re.compile(r"Warning: Permanently added |Authenticated to |Transferred: |Bytes per second: ")
+_PORT = re.compile(r"\bport [0-9]+")
 _LOGGED_IN = re.compile(r"^Authenticated to ", re.MULTILINE)
 # What the sshd of a host, or of a jump host, does with too many who have not logged in yet (MaxStartups).
 _DROPPED = re.compile(
@@ -56,26 +70,32 @@ def command(target: Target, is_relayed: bool = False) -> list[str]:
 
     A host that is seen for the first time is accepted, unless the user's configuration says otherwise, and
     one whose key has changed is not. A relay (``is_relayed``) accepts only keys that it knows: the launcher
-    may know another one.
+    may know another one. Raises FileNotFoundError where there is no ssh.
     """
     if target.shell:
         return remote_shell.command(target.shell, target.host)
-    options = {
-        "BatchMode": "yes",
-        "ConnectTimeout": _CONNECT_SECONDS,
-        "ServerAliveInterval": _ALIVE_SECONDS,
-        "ForwardX11": "no",
-        "ClearAllForwardings": "yes",
-        "RemoteCommand": "none",
-        "LogLevel": "VERBOSE",  # tells when it has logged in
-        # A connection that the user has is used. One of ours would be a child of the job, and end with it.
-        "ControlMaster": "no",
-    }
-    where = _where(target)
-    if not is_relayed and _checks_as_by_default(where):
-        options["StrictHostKeyChecking"] = "accept-new"
-    words = ["ssh", "-T", *(f"-o{name}={value}" for name, value in options.items())]
-    return [*words, *where, f"exec {shlex.join([sys.executable, '-c', _START])}"]
+    if shutil.which("ssh") is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "ssh")
+    defaults = dict(_DEFAULTS)
+    if is_relayed:
+        del defaults["StrictHostKeyChecking"]
+    agent = shlex.join([*remote_shell.module_paths(os.environ), sys.executable, "-c", _START])
+    return ["/bin/sh", "-c", _script(defaults), f"exec {agent}", *_where(target)]
+
+
+def _script(defaults: Mapping[str, tuple[str, str]]) -> str:
+    """Becomes ssh, to the host that the script's arguments name; its name is the command for that host.
+
+    What is said on the command line of ssh overrides the user's configuration, so ``defaults`` are said only
+    where that leaves them as ssh has them. It is asked here, so that nobody else waits for the answers, and
+    those of many hosts come at the same time.
+    """
+    lines = ['answer="', '$(ssh -G -T "$@" </dev/null 2>/dev/null)', '"', "options="]
+    for name, (of_ssh, ours) in defaults.items():
+        pattern = f'*"\n{name.lower()} {of_ssh}\n"* | "\n\n"'  # nothing: an old ssh tells nothing
+        lines.append(f'case $answer in {pattern}) options="$options -o{name}={ours}" ;; esac')
+    fixed = " ".join(f"-o{name}={value}" for name, value in _OPTIONS.items())
+    return "\n".join([*lines, f'exec ssh -T {fixed} $options "$@" "$0"'])
 
 
 def _whole(path: str | None) -> str | None:
@@ -92,24 +112,6 @@ def _where(target: Target) -> list[str]:
     if target.identity_file is not None:
         words += ["-i", target.identity_file, "-oIdentitiesOnly=yes"]
     return [*words, "--", target.host]
-
-
-def _checks_as_by_default(where: list[str]) -> bool:
-    """Whether the user's configuration leaves StrictHostKeyChecking at "ask", which nobody could answer. What
-    is said on the command line would override the configuration.
-    """
-    try:
-        answer = subprocess.run(
-            ["ssh", "-G", "-T", *where],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_QUESTION_SECONDS,
-            check=False,
-        ).stdout
-    except (subprocess.TimeoutExpired, OSError):
-        return True
-    found = re.search(rb"^stricthostkeychecking (\S+)", answer, re.MULTILINE)
-    return found is None or found[1] == b"ask"
 
 
 def has_logged_in(errors: str) -> bool:
@@ -169,7 +171,8 @@ def explain(target: Target, status: int | None, errors: str) -> str:
     """Why no agent came up on a host, in one line: what ssh and the login there have written tells it."""
     if target.shell:
         return remote_shell.explain(target.shell, status, errors)
-    port = f"port {target.port or 22}"
+    port = _PORT.search(errors)  # of a jump host, it may be
+    port = port[0] if port else f"port {target.port}" if target.port else "its port for ssh"
     names = {"name": target.host, "port": port, "python": sys.executable, "version": __version__}
     lines = [line for line in _lines(errors) if not line.startswith("@")]
     said = escaped("; ".join(lines[-_LINES:]))
