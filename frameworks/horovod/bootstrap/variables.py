@@ -10,6 +10,7 @@ _PREFIX = "HOROVOD_"
 # Of the launcher, and of a rank, which alone read them.
 _OWN = (
     "HOROVOD_JOB_ID",
+    "HOROVOD_RESTART",
     "HOROVOD_RANK_PROCESS",
     "HOROVOD_SECRET_SOCKET",
     "HOROVOD_SSH_CONFIG",

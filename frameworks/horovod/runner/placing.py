@@ -21,6 +21,7 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     Raises:
         HostsError: they contradict each other, or say too little.
     """
+    _check_restarts(arguments)
     if is_elastic(arguments):
         _place_elastic(arguments)
         return
@@ -124,6 +125,17 @@ def _refuse_elastic(arguments: argparse.Namespace) -> None:
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
             raise HostsError(f"{option}: only in an elastic job; give --min-np, too, or leave {option} out")
+
+
+def _check_restarts(arguments: argparse.Namespace) -> None:
+    if not arguments.max_restarts:
+        return
+    if is_elastic(arguments):
+        raise HostsError("--max-restarts: an elastic job goes on by itself; --reset-limit says how often")
+    if uses_mpi(arguments):
+        raise HostsError("--max-restarts: mpirun and jsrun start ranks once; leave it out")
+    if arguments.rendezvous is not None:
+        raise HostsError("--max-restarts: hosts that dial serve one start; give --min-np for more than one")
 
 
 def _refuse_meeting(arguments: argparse.Namespace) -> None:

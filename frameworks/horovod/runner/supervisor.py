@@ -172,6 +172,12 @@ class Supervisor:
         """Ends the job in good order, as SIGTERM does."""
         self._end_on(signal.SIGTERM, f"{why}: ending all ranks")
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether ranks have failed, and nobody has asked for the end of the job."""
+        is_told = self._ending.ended_by is not None or self._ending.has_timed_out
+        return self._ending.first_failure is not None and not is_told
+
     def conclude(self, status: int) -> None:
         """Ends the processes that are left: the job is over, with this status."""
         self._ending.conclude(status, time.monotonic())

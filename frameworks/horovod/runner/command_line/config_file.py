@@ -86,6 +86,7 @@ _TOP: dict[str, _Flags] = {
     "ssh_fan_out": "--ssh-fan-out",
     "remote_shell": "--remote-shell",
     "rendezvous": "--rendezvous",
+    "max_restarts": "--max-restarts",
     "wait_for_hosts": "--wait-for-hosts",
     "node_rank": "--node-rank",
     "host_timeout": "--host-timeout",

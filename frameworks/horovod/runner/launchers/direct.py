@@ -2,8 +2,10 @@
 
 import argparse
 import contextlib
+import itertools
 import os
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,13 +29,14 @@ from ..nodes.replies import Greeting
 from ..nodes.route import Route
 from ..outline import outline
 from ..output import Display
-from ..rank_output import outputs_of
+from ..rank_output import open_files, outputs_of
 from ..sink import Sink
 from ..supervisor import Supervisor
 from . import is_this_host, setup
 from .welcome import Welcome
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
+RESTART_VARIABLE = "HOROVOD_RESTART"
 _START_SECONDS = 30.0
 
 
@@ -49,6 +52,30 @@ def _supervise(
     sinks: Sequence[Sink],
     stack: contextlib.ExitStack,
 ) -> int:
+    """The job, and once more as often as --max-restarts says where its ranks have failed."""
+    begin = time.monotonic()
+    for restart in itertools.count(1):
+        with contextlib.ExitStack() as own:
+            supervisor, status = _supervise_once(arguments, files, loop, sinks, own)
+        if restart > (arguments.max_restarts or 0) or not supervisor.has_failed:
+            break
+        supervisor.say(f"all ranks are started again ({restart} of at most {arguments.max_restarts} times)")
+        arguments.env = {**(arguments.env or {}), RESTART_VARIABLE: str(restart)}
+        if arguments.timeout is not None:  # is that of all of it
+            now = time.monotonic()
+            arguments.timeout, begin = max(0.0, arguments.timeout - (now - begin)), now
+        if arguments.output_filename:
+            files = open_files(os.path.join(arguments.output_filename, f"restart.{restart}"), len(files))
+    return status
+
+
+def _supervise_once(
+    arguments: argparse.Namespace,
+    files: setup.Files,
+    loop: Loop,
+    sinks: Sequence[Sink],
+    stack: contextlib.ExitStack,
+) -> tuple[Supervisor, int]:
     job = _Job(arguments, loop, sinks, stack)
     job.reach_hosts()
     store = job.serve()
@@ -70,7 +97,7 @@ def _supervise(
         arguments.journal,
     )
     job.status = supervisor.run(job.start(supervisor))
-    return job.status
+    return supervisor, job.status
 
 
 class _Job:
