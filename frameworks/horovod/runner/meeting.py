@@ -83,7 +83,10 @@ def leads(arguments: argparse.Namespace) -> bool:
         return True
     if arguments.node_rank not in (None, AUTO):
         return bool(arguments.node_rank == 0)
-    return bool(own_addresses(split(arguments.rendezvous)[0]))
+    try:
+        return bool(own_addresses(split(arguments.rendezvous)[0]))
+    except ValueError:  # a name that means nothing yet: whoever it will mean knows it by then
+        return False
 
 
 def own_addresses(host: str) -> list[str]:
@@ -100,7 +103,7 @@ def to_listen_at(host: str) -> list[str]:
     stands for none of this host's, as that of a service or a router that leads here, and where nothing is
     said: all.
     """
-    return (own_addresses(host) if host else []) or ["0.0.0.0"]
+    return (own_addresses(host) if host else []) or ["0.0.0.0", "::"]
 
 
 def _addresses(host: str) -> list[str]:

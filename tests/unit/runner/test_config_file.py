@@ -169,6 +169,7 @@ def test_an_elastic_job_is_described(file: Path) -> None:
     assert (arguments.chaos.number, arguments.chaos.period) == (9, 20.0)
     assert options.environment(arguments) == {
         "HOROVOD_CHECKPOINT_DIR": "/kept",
+        "HOROVOD_ELASTIC_TIMEOUT": "30.0",
         "HOROVOD_PREEMPTION_SIGNAL": "USR1",
         "HOROVOD_PREEMPTION_FILE": "/run/notice",
     }

@@ -244,7 +244,7 @@ class _Job:
         return [*now, *(node for node in self._remotes if node not in now)]
 
     def _new_node(self, host: str) -> LocalNode | RemoteNode:
-        if is_this_host(host):
+        if is_this_host(host) and not self._has_dialled(host):
             node = LocalNode(host, self._loop.selector, self._loop.children, self._guardian, self._supervisor)
             self._stack.callback(node.close)
             inherited = _without_identity(os.environ)
@@ -255,6 +255,9 @@ class _Job:
             return node
         reached = (node for node in self._remotes if node.host == host and not node.is_lost)
         return next(reached, None) or self._new_remote(host)
+
+    def _has_dialled(self, host: str) -> bool:
+        return self._hosts_that_dial is not None and self._hosts_that_dial.way(host) is not None
 
     def _close_remotes(self) -> None:
         for node in self._nodes:

@@ -80,7 +80,7 @@ class Welcome:
         arrived = sorted(way.host for way in self.joining.arrived)
         come = f" ({', '.join(arrived)})" if arrived else ""
         count = self._arguments.joining
-        return f"of {count} hosts {len(arrived)} have joined at {self.joining.address}{come}"
+        return f"of {count} hosts {len(arrived)} have joined at {self._arguments.rendezvous}{come}"
 
     def _named(self, joined: list[Joined]) -> list[Joined]:
         order = meeting.in_order([(way.application.place, way.host) for way in joined])
