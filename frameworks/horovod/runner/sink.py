@@ -6,6 +6,7 @@ loop, which has to see signals and deaths all the time.
 
 import errno
 import os
+import select
 import threading
 import time
 from collections.abc import Callable
@@ -34,6 +35,7 @@ class Sink:
         self._queued = 0
         self.written = 0  # bytes so far
         self._is_broken = False
+        self.has_lost = False  # what somebody would have read
         self._is_closed = False
         self._line_of: object | None = None  # whose line has not ended
         self._is_bar = False
@@ -113,11 +115,23 @@ class Sink:
         view = memoryview(data)
         try:
             while view:
-                count = os.write(self._descriptor, view[:_WRITE_BYTES])
+                count = self._write_some(view[:_WRITE_BYTES])
                 self.written += count
                 view = view[count:]
         except OSError as error:
             with self._changed:
                 self._is_broken = True
-            if error.errno != errno.EPIPE:
+            has_left = error.errno == errno.EPIPE or (error.errno == errno.EIO and self.is_terminal)
+            if not has_left:
+                self.has_lost = True
                 self.on_loss(error.strerror or str(error))
+
+    def _write_some(self, data: memoryview) -> int:
+        """Somebody who has the same pipe or terminal, as a rank or ssh, may have made it non-blocking."""
+        while True:
+            try:
+                return os.write(self._descriptor, data)
+            except BlockingIOError:
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll()

@@ -303,7 +303,7 @@ class Supervisor:
             output.hide()
         for node in self._nodes:
             node.abandon()
-        status = self._report()
+        status = self._report() or self._loss()
         self._journal.end(status)
         sinks = [*self._sinks, *([] if self._journal.sink is None else [self._journal.sink])]
         self._attend(lambda: not all(sink.is_idle for sink in sinks), end, patience)
@@ -314,7 +314,11 @@ class Supervisor:
             )
         # What is said last reaches its reader even when another output is stuck.
         self._attend(lambda: not self._sinks[1].is_idle, time.monotonic() + _LAST_OUTPUT_SECONDS, patience)
-        return status
+        return status or self._loss()
+
+    def _loss(self) -> int:
+        """The status of a job that did well and whose output could not be written, as on a full disk."""
+        return int(any(sink.has_lost for sink in self._sinks))
 
     def _attend(self, is_wanted: Callable[[], bool], end: float, patience: float) -> None:
         """Handles events while ``is_wanted()``, until ``end`` at most; not while nobody has read any output

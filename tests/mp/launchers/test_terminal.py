@@ -5,6 +5,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -141,4 +142,19 @@ def test_a_full_disk_in_its_place_is_told(options: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         result = job.finish(job.popen(command, stdout=full), 30)
     lost = b"horovodrun: warning: stdout: No space left on device; the rest of the output is lost\n"
-    assert result.returncode == 0 and result.stderr.startswith(lost), result.stderr
+    assert result.returncode == 1 and result.stderr.startswith(lost), result.stderr
+
+
+def test_a_pipe_that_somebody_makes_non_blocking_takes_all_the_same() -> None:
+    """Whoever has it, too, as the shell's other programs do. The reader is slow."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    line = "0123456789" * 10
+    command = [*MODULE, "-np", "2", "sh", "-c", f"yes {line} | head -n 5000; echo last"]
+    process = Launcher().popen(command, stdout=writer)
+    os.close(writer)
+    time.sleep(0.5)
+    with open(reader, "rb") as file:
+        lines = file.read().splitlines()
+    _, said = process.communicate(timeout=within(20))
+    assert process.returncode == 0 and len(lines) == 10002, (len(lines), said)

@@ -252,6 +252,23 @@ def test_sink_survives_a_reader_that_leaves() -> None:
     os.close(write_end)
 
 
+def test_sink_waits_for_a_pipe_that_does_not_block() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    writer = Sink(write_end, lambda: None)
+    told: list[str] = []
+    writer.on_loss = told.append
+    writer.put(b"y" * (1 << 20))
+    received = 0
+    while received < 1 << 20:
+        received += len(os.read(read_end, 1 << 16))
+    _wait_idle(writer)
+    writer.close()
+    assert told == [] and not writer.has_lost
+    os.close(write_end)
+    os.close(read_end)
+
+
 def test_sink_tells_once_why_what_comes_is_lost() -> None:
     told: list[str] = []
     with open("/dev/full", "wb") as full:
@@ -261,7 +278,7 @@ def test_sink_tells_once_why_what_comes_is_lost() -> None:
             writer.put(b"x\n")
             _wait_idle(writer)
         writer.close()
-    assert told == ["No space left on device"]
+    assert told == ["No space left on device"] and writer.has_lost
 
 
 def _wait_idle(writer: Sink) -> None:
