@@ -38,7 +38,8 @@ def test_every_variable_that_python_reads_is_in_the_table():
     assert "HOROVOD_START_TIMEOUT" in read
     names = {variable for variable, *_ in _core.settings()}
     of_the_launcher = {"HOROVOD_JOB_ID", "HOROVOD_SSH_CONFIG", "HOROVOD_SSH_FAN_OUT"}
-    of_the_launcher |= {"HOROVOD_HOST_TIMEOUT", "HOROVOD_ELASTIC_TIMEOUT"}
+    of_the_launcher |= {"HOROVOD_HOST_TIMEOUT", "HOROVOD_ELASTIC_TIMEOUT", "HOROVOD_RESTART"}
+    of_the_launcher |= {"HOROVOD_SECRET_SOCKET"}  # the way to the secret, where there is no other
     of_the_build = {"HOROVOD_WITH_GLOO", "HOROVOD_WITH_MPI"}  # named by an error
     of_a_rank = {"HOROVOD_RANK_PROCESS"}  # which sets it for its children; no user does
     assert read - names == of_the_launcher | of_the_build | of_a_rank
