@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..errors import AuthenticationError, BootstrapError, StartTimeoutError
+from ..errors import AbandonedError, AuthenticationError, BootstrapError, StartTimeoutError
 from ..identity import Identity
 from ..network import endpoints, interfaces
 from ..network.interfaces import Network
@@ -74,7 +74,7 @@ class Rendezvous:
                 patience = min(left, _STALE_SECONDS)
             try:
                 return StoreClient(self.address, self.key, self.identity.rank, generation, patience, "rank 0")
-            except (StartTimeoutError, AuthenticationError) as error:
+            except (StartTimeoutError, AuthenticationError, AbandonedError) as error:
                 if time.monotonic() + _PAUSE_SECONDS >= deadline:
                     raise self._unreached(error, timeout) from None
             time.sleep(_PAUSE_SECONDS)

@@ -10,6 +10,7 @@ ranks prove to each other, by a random number of rank 0.
 import secrets
 import socket
 from collections.abc import Mapping
+from typing import Any
 
 from .. import controller, libraries
 from ..errors import BootstrapError
@@ -75,7 +76,7 @@ def _on_one_host(rendezvous: Rendezvous, environ: Mapping[str, str]) -> None:
     if rendezvous.identity.rank == 0:
         try:
             name = rendezvous.address.removeprefix("unix:@")
-            rendezvous.server = StoreServer(rendezvous.key, rendezvous.identity.size, say=_warn, name=name)
+            rendezvous.server = _server(rendezvous, name=name)
         except OSError as error:
             raise BootstrapError(
                 f"rank 0 cannot listen at {rendezvous.address}: {error.strerror}. Does another process of "
@@ -135,18 +136,21 @@ def _serve(rendezvous: Rendezvous, environ: Mapping[str, str], network: Network,
     hosts = interfaces.chosen(network, interfaces.addresses(), existing, route)
     if rendezvous.master == endpoints.LOOPBACK:
         rendezvous.master = hosts[0]
-    rendezvous.server = StoreServer(
-        rendezvous.key, rendezvous.identity.size, "tcp", say=_warn, hosts=hosts, ports=ports
-    )
+    rendezvous.server = _server(rendezvous, "tcp", hosts=hosts, ports=ports)
     rendezvous.address = rendezvous.server.address
     rendezvous.server.start()
 
 
 def _serve_host(rendezvous: Rendezvous) -> None:
     """Where all are on one host that others tell apart by no name of the job's."""
-    rendezvous.server = StoreServer(rendezvous.key, rendezvous.identity.size, say=_warn)
+    rendezvous.server = _server(rendezvous)
     rendezvous.address = rendezvous.server.address
     rendezvous.server.start()
+
+
+def _server(rendezvous: Rendezvous, kind: str = "unix", **options: Any) -> StoreServer:
+    size = rendezvous.identity.size
+    return StoreServer(rendezvous.key, size, kind, say=_warn, of_one_program=True, **options)
 
 
 def how_to_make_a_secret() -> str:

@@ -48,6 +48,15 @@ class Arrivals:
             if len(self._arrived) == self._size:
                 self.deadline = now + self._seconds + _SLACK_SECONDS
 
+    @property
+    def generation(self) -> int:
+        """The number of the latest start."""
+        return self._generation
+
+    def has_arrived(self, rank: int) -> bool:
+        """Whether ``rank`` has come to it."""
+        return rank in self._arrived
+
     def is_linked(self, rank: int) -> bool:
         """Whether ``rank`` has come through the start."""
         return rank in self._linked

@@ -119,7 +119,7 @@ class StoreClient:
         self._key = keys.send
         process = f"process {os.getpid()} on {socket.gethostname()}"
         try:
-            self._request(Tag.CLAIM, [_token(), process.encode(errors="replace")])
+            self._claim(process)
         except BaseException:
             self.close()
             raise
@@ -193,6 +193,12 @@ class StoreClient:
             self._connection.sendall(self._sealer.seal(payload))
         except OSError:
             pass
+
+    def _claim(self, process: str) -> None:
+        tag, fields = self._exchange(Tag.CLAIM, [_token(), process.encode(errors="replace")], 0.0)
+        if tag == Tag.OVER:
+            raise StartTimeoutError(f"rank 0 is still in the program that rank {self._rank} has left already")
+        self._values(tag, fields)
 
     def _request(self, tag: Tag, fields: Sequence[bytes]) -> list[bytes]:
         return self._values(*self._exchange(tag, fields, 0.0))

@@ -2,8 +2,9 @@
 
 Requests: CLAIM token process (the first one: who acts as this rank); SET key value; WAIT milliseconds
 key...; ADD key delta. Responses: OK field... (none where several values are too large together); ABSENT
-key... (they did not come in time); ENDED key... (their ranks have ended); REFUSED reason. Over the link to
-the launcher, without a response: VERDICT kind culprit other link reason.
+key... (they did not come in time); ENDED key... (their ranks have ended); REFUSED reason; OVER (to a claim:
+the store is that of an earlier program). Over the link to the launcher, without a response: VERDICT kind
+culprit other link reason.
 """
 
 import enum
@@ -35,6 +36,7 @@ class Tag(enum.IntEnum):
     ABSENT = 17
     REFUSED = 18
     ENDED = 19
+    OVER = 20
 
 
 def owner(key: str) -> int | None:

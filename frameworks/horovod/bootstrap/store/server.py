@@ -21,6 +21,7 @@ from .arrivals import Arrivals
 from .claims import Claims
 from .messages import MAX_KEY, TOKEN_BYTES, Tag, decode, encode, fits, integer, owner
 from .remarks import PREFIX, Remarks, never_started
+from .rounds import Rounds, moved
 from .verdicts import Verdict, from_fields
 from .waits import Wait, Waits
 
@@ -43,6 +44,7 @@ class _Client:
     sealer: Sealer
     opener: Opener
     acts: bool = False  # as its rank: it has claimed it
+    offset: int = 0  # of its starts: see rounds.py
     refusal: str = ""  # what every request of it is answered with
     unsent: bytearray = field(default_factory=bytearray)
     waiting: "Wait[_Client] | None" = None
@@ -53,6 +55,7 @@ class StoreServer:
     one, or (``kind`` "tcp") a port, one of ``ports`` or any, at each of the addresses ``hosts`` of this host,
     with commas between. The thread owns all sockets and the table.
 
+    ``of_one_program``: it ends with the program that the ranks run now; others outlive it.
     ``dropped`` counts connections that did not prove to belong to the job; ``say`` is told of them, on that
     thread, and of a rank that is claimed twice.
     """
@@ -66,10 +69,13 @@ class StoreServer:
         hosts: Sequence[str] = (endpoints.LOOPBACK,),
         name: str | None = None,
         ports: range | None = None,
+        of_one_program: bool = False,
     ) -> None:
         self._size = size
         self._say = say
         self._claims = Claims()
+        self._rounds = Rounds()
+        self._of_one_program = of_one_program
         self._table: dict[bytes, bytes | memoryview] = {}
         self._remarks = Remarks()
         self._takers: dict[bytes, Taker] = {PREFIX.encode(): self._remarks.take}  # by the prefix of the keys
@@ -242,10 +248,12 @@ class StoreServer:
         client.refusal = self._claims.take(client.terms.connector, token, process)
         if client.refusal:
             self._say(client.refusal)
-            self._respond(client, Tag.REFUSED, [client.refusal.encode()])
-            return
+            return self._respond(client, Tag.REFUSED, [client.refusal.encode()])
         client.acts = True
         if client.terms.generation > 0:  # a new start: what ended the last one is over
+            client.offset = self._rounds.offset(client.terms, token, self._arrivals)
+            if client.offset and self._of_one_program:
+                return self._respond(client, Tag.OVER, [])
             with self._changed:
                 self._verdicts.pop(client.terms.connector, None)
         self._respond(client, Tag.OK, [])
@@ -276,6 +284,7 @@ class StoreServer:
         if client.refusal:
             self._respond(client, Tag.REFUSED, [client.refusal.encode()])
             return
+        fields = moved(tag, fields, client.offset)
         if not client.acts:
             if tag != Tag.CLAIM or len(fields) != 2 or len(fields[0]) != TOKEN_BYTES:
                 raise BootstrapError("a request before the claim")
