@@ -115,8 +115,8 @@ def test_a_worker_has_its_share_of_the_cores_of_its_host(monkeypatch: pytest.Mon
     monkeypatch.setattr(rank_process, "usable_cores", lambda: 8)
     started: list[Mapping[str, str]] = []
     node = LocalNode.__new__(LocalNode)
-    node._ranks = [SimpleNamespace(may_be_replaced=False)]  # type: ignore[list-item]
-    monkeypatch.setattr(node, "start_one", lambda number, command, own, reads_input: started.append(own))
+    node._ranks = [SimpleNamespace(is_alive=False)]  # type: ignore[list-item]
+    monkeypatch.setattr(node, "start_one", lambda number, command, own, **options: started.append(own))
     for environment in ({}, {"OMP_NUM_THREADS": "5"}):
         node._work = Work(["true"], environment, (), 0)
         node.start_worker(0, {"X": "1"}, 4)

@@ -86,6 +86,7 @@ _TOP: dict[str, _Flags] = {
     "ssh_fan_out": "--ssh-fan-out",
     "remote_shell": "--remote-shell",
     "rendezvous": "--rendezvous",
+    "bind_to": "--bind-to",
     "max_restarts": "--max-restarts",
     "wait_for_hosts": "--wait-for-hosts",
     "node_rank": "--node-rank",

@@ -51,6 +51,8 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add("--start-timeout", type=values.integer, metavar="S", help=start)
     timeout = "end the job after S seconds, with the stacks of all ranks and status 124"
     add("--timeout", type=values.seconds, metavar="S", help=timeout)
+    binding = "pin ranks to their share of the cores of their host: core, numa, or none (default)"
+    add("--bind-to", type=values.binding, metavar="WHAT", help=binding)
     restarts = "when a rank fails, start all ranks again, N times at most (0)"
     add("--max-restarts", type=values.integer, metavar="N", help=restarts)
     grace = "ranks that are to end have S seconds before they are killed (5)"

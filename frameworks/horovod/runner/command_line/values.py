@@ -6,6 +6,7 @@ import re
 from horovod.bootstrap.paths import absolute
 
 AUTO = "auto"
+BINDINGS = ("core", "numa", "none")
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 
 _MOST_PORT = 65535
@@ -137,6 +138,13 @@ def level(text: str) -> str:
     if text.upper() not in LEVELS:
         raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(LEVELS)}")
     return text.lower()
+
+
+def binding(text: str) -> str:
+    """What ranks are bound to."""
+    if text not in BINDINGS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(BINDINGS)}")
+    return text
 
 
 def absolute_path(text: str) -> str:

@@ -279,7 +279,8 @@ class _Job:
 
     def _work(self, environment: Mapping[str, str]) -> Work:
         command, notice = self._arguments.command, self._notice
-        return Work(command, environment, (), 0, orphan_seconds=_ORPHAN_SECONDS, notice=notice)
+        own = setup.shares(self._arguments)
+        return Work(command, environment, (), 0, orphan_seconds=_ORPHAN_SECONDS, notice=notice, **own)
 
     def _number_at(self, host: str) -> str:
         """Of the latest login there: the agent of an earlier one ends its own workers only."""

@@ -193,7 +193,8 @@ class _Job:
         """Starts the ranks on all hosts."""
         nodes: list[Node] = []
         for host, places in by_host(self.placements).items():
-            work = Work(self._arguments.command, self._variables, places, self._arguments.num_proc)
+            own = setup.shares(self._arguments)
+            work = Work(self._arguments.command, self._variables, places, self._arguments.num_proc, **own)
             nodes.append(
                 self._start_here(host, work, supervisor)
                 if host not in self._remotes

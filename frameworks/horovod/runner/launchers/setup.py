@@ -15,7 +15,7 @@ from .. import limits
 from ..command_line import options
 from ..files import open_file_in, open_folder
 from ..journal import Journal
-from ..nodes import remote_shell, ssh
+from ..nodes import binding, remote_shell, ssh
 from ..nodes.children import Children
 from ..nodes.loop import Loop
 from ..nodes.rank_process import CommandError, runnable
@@ -55,6 +55,11 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
             complain(f"--output-filename: {error}")
             return USAGE_STATUS
     return _launch(arguments, files, supervise)
+
+
+def shares(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the options say of how ranks share their host, as fields of ``Work``."""
+    return {"bind_to": arguments.bind_to or binding.NONE}
 
 
 def target(arguments: argparse.Namespace, host: str) -> ssh.Target:

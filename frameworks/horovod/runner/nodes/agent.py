@@ -175,7 +175,8 @@ class Agent:
             placements = [Placement(*fields) for fields in said["placements"]]
             orphan = said["orphan_seconds"]
             command, size = runnable(said["command"]), said["size"]
-            self._node.start(Work(command, environment, placements, size, orphan_seconds=orphan))
+            shared = {"bind_to": said["bind_to"]}
+            self._node.start(Work(command, environment, placements, size, orphan_seconds=orphan, **shared))
         except CommandError as error:
             self._channel.send(Tag.REFUSED, [str(error), error.status])
         except OSError as error:

@@ -1,6 +1,7 @@
 """The ranks of this host: started, watched and ended by this process, whose children they are."""
 
 import contextlib
+import itertools
 import os
 import selectors
 import signal
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 from .. import limits, post_mortem
 from ..ending import Exit
-from . import guard, stacks
+from . import binding, guard, stacks
 from .children import Children
 from .guardian import Guardian
 from .node import STREAMS, Events, Work
@@ -37,6 +38,7 @@ class _Rank:
     number: int
     pid: int
     may_be_replaced: bool = False
+    slot: int = 0
     is_alive: bool = True
 
 
@@ -84,22 +86,31 @@ class LocalNode:
         if work.orphan_seconds is not None:
             self._guardian.allow(work.orphan_seconds)
         for place in work.placements:
-            environment = rank_environment(work.environment, place, work.size)
-            self.start_one(place.rank, work.command, environment, place.rank == work.stdin_rank)
+            share = binding.share_of_rank(work.bind_to, place.local_rank, place.local_size)
+            environment = rank_environment(work.environment, place, work.size, share and share.threads)
+            self.start_one(place.rank, work.command, environment, place.rank == work.stdin_rank, share)
 
     def start_worker(self, number: int, variables: Mapping[str, str], slots: int) -> None:
         """Starts one process more of the work. Raises OSError when the system refuses it."""
         assert self._work is not None
         limits.make_room(limits.Load(slots))
-        environment = {**shared_by(slots), **self._work.environment, **variables}
-        self.start_one(number, self._work.command, environment, reads_input=False)
-        self._ranks[-1].may_be_replaced = True
+        slot = self._free_slot()
+        share = binding.share_of_rank(self._work.bind_to, slot, slots)
+        own = shared_by(slots, share and share.threads)
+        environment = {**own, **self._work.environment, **variables}
+        self.start_one(number, self._work.command, environment, reads_input=False, share=share)
+        self._ranks[-1].may_be_replaced, self._ranks[-1].slot = True, slot
 
     def start_one(
-        self, number: int, command: Sequence[str], environment: Mapping[str, str], reads_input: bool
+        self,
+        number: int,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        reads_input: bool,
+        share: binding.Share | None = None,
     ) -> None:
         """Starts one process, which counts as rank ``number`` in all that the node tells."""
-        process = start_rank(command, environment, reads_input)
+        process = start_rank(command, environment, reads_input, share and share.cores)
         self._guardian.watch(process.pid)
         self._children.expect(process.pid)
         pairs = zip(STREAMS, process.outputs, strict=True)
@@ -185,6 +196,11 @@ class LocalNode:
         if any(stream.rank == rank and stream.name == "stderr" for stream in self._streams):
             text = "".join(f"horovodrun: {line}\n" for line in lines)
             self._events.output(rank, "stderr", text.encode())
+
+    def _free_slot(self) -> int:
+        """Which part of the host the next worker gets: that of one which has ended, if there is one."""
+        taken = {rank.slot for rank in self._living()}
+        return next(slot for slot in itertools.count() if slot not in taken)
 
     def _living(self) -> list[_Rank]:
         return [rank for rank in self._ranks if rank.is_alive]

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ..ending import Exit
 from ..hosts import Placement
+from . import binding
 
 STREAMS = ("stdout", "stderr")
 
@@ -21,7 +22,8 @@ class Work:
     ``environment`` is that of all of them, to which each rank's own variables come; ``size`` is that of the
     job; ``stdin_rank`` is the rank, if any, that reads the launcher's standard input; ``orphan_seconds`` is
     how long ranks have to end by themselves without the launcher, if not as long as usual; ``notice`` is the
-    file, if any, that says that the host is about to be taken away.
+    file, if any, that says that the host is about to be taken away; ``bind_to`` is how they share its cores,
+    see ``binding``.
     """
 
     command: Sequence[str]
@@ -31,6 +33,7 @@ class Work:
     stdin_rank: int | None = None
     orphan_seconds: float | None = None
     notice: str | None = None
+    bind_to: str = binding.NONE
 
 
 class Events(Protocol):

@@ -1,11 +1,12 @@
 """One rank on this host: its command, its environment and its process."""
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..hosts import Placement
@@ -41,11 +42,13 @@ def runnable(command: Sequence[str]) -> list[str]:
     raise CommandError(f"{program}: {absent}{advice}", _NOT_FOUND_STATUS)
 
 
-def rank_environment(common: Mapping[str, str], place: Placement, size: int) -> dict[str, str]:
+def rank_environment(
+    common: Mapping[str, str], place: Placement, size: int, own_threads: int | None = None
+) -> dict[str, str]:
     """``common`` and the identity of a rank in a job of ``size``; what the user has set for threads and
-    addresses stays.
+    addresses stays. ``own_threads``: of a rank that has cores of its own.
     """
-    defaults = {**shared_by(place.local_size), "MASTER_ADDR": "127.0.0.1"}
+    defaults = {**shared_by(place.local_size, own_threads), "MASTER_ADDR": "127.0.0.1"}
     identity = {
         "HOROVOD_RANK": place.rank,
         "HOROVOD_SIZE": size,
@@ -63,9 +66,9 @@ def rank_environment(common: Mapping[str, str], place: Placement, size: int) -> 
     return {**defaults, **common, **{name: str(value) for name, value in identity.items()}}
 
 
-def shared_by(local_size: int) -> dict[str, str]:
+def shared_by(local_size: int, own_threads: int | None = None) -> dict[str, str]:
     """What tells each of so many ranks of this host its share of the cores, unless the user does."""
-    return {"OMP_NUM_THREADS": str(threads(local_size))}
+    return {"OMP_NUM_THREADS": str(own_threads or threads(local_size))}
 
 
 def threads(local_size: int) -> int:
@@ -81,20 +84,26 @@ class RankProcess:
     outputs: tuple[int, int]
 
 
-def start_rank(command: Sequence[str], environment: Mapping[str, str], reads_input: bool) -> RankProcess:
-    """Starts the command in a session of its own, with its output in pipes. Only with ``reads_input`` it has
-    something to read.
+def start_rank(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    reads_input: bool,
+    cores: Collection[int] | None = None,
+) -> RankProcess:
+    """Starts the command in a session of its own, with its output in pipes, bound to ``cores`` if there are
+    any. Only with ``reads_input`` it has something to read.
     """
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=None if reads_input else subprocess.DEVNULL,
-            stdout=pipes[0][1],
-            stderr=pipes[1][1],
-            env=environment,
-            start_new_session=True,
-        )
+        with _bound_to(cores):
+            process = subprocess.Popen(
+                command,
+                stdin=None if reads_input else subprocess.DEVNULL,
+                stdout=pipes[0][1],
+                stderr=pipes[1][1],
+                env=environment,
+                start_new_session=True,
+            )
     except BaseException:
         for read_end, _ in pipes:
             os.close(read_end)
@@ -104,3 +113,17 @@ def start_rank(command: Sequence[str], environment: Mapping[str, str], reads_inp
             os.close(write_end)
     process.returncode = 0  # whoever reaps all children waits for it
     return RankProcess(process.pid, (pipes[0][0], pipes[1][0]))
+
+
+@contextlib.contextmanager
+def _bound_to(cores: Collection[int] | None) -> Iterator[None]:
+    """What this thread starts inside inherits the cores, before it can start threads of its own."""
+    if cores is None:
+        yield
+        return
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
