@@ -52,19 +52,35 @@ def test_the_addresses_of_this_host_are_those_that_can_be_listened_at() -> None:
 
 
 def test_the_route_to_the_store_comes_first_then_others_then_links_and_loopback() -> None:
-    hosts = chosen(Network(), HERE, NAMES, "10.1.0.1")
+    hosts = chosen(Network(), HERE, NAMES, ["10.1.0.1"])
     assert hosts[:3] == ["10.1.0.1", "10.0.0.1", "fd00::1"]
     assert set(hosts[3:5]) == {"fe80::1%eth0", "169.254.0.7"}
     assert hosts[5:] == ["127.0.0.1", "::1"]
 
 
 def test_loopback_is_last_also_where_it_leads_to_the_store() -> None:
-    assert chosen(Network(), HERE, NAMES, "127.0.0.1")[-2:] == ["127.0.0.1", "::1"]
+    assert chosen(Network(), HERE, NAMES, ["127.0.0.1"])[-2:] == ["127.0.0.1", "::1"]
+
+
+def test_no_address_is_left_out_for_bridges_and_links_of_containers() -> None:
+    """Neither the one that leads to other hosts, nor loopback, by which those of this host come."""
+    bridges = [Address(f"br{number}", f"172.{number}.0.1") for number in range(16, 48)]
+    links = [Address(f"veth{number}", f"fe80::{number:x}%veth{number}") for number in range(1, 300)]
+    hosts = chosen(Network(), [*links, *bridges, *HERE], NAMES, ["127.0.0.1"])
+    assert {"10.0.0.1", "10.1.0.1", "127.0.0.1", "::1"} < set(hosts)
+    assert hosts[-2:] == ["127.0.0.1", "::1"] and len(hosts) < 50
+    routes = ["127.0.0.1", "10.1.0.1", "10.0.0.1"]
+    assert chosen(Network(), [*bridges, *HERE], NAMES, routes)[:3] == ["10.1.0.1", "10.0.0.1", "172.16.0.1"]
+
+
+def test_default_routes_are_own_addresses() -> None:
+    own = {address.host for address in interfaces.addresses()}
+    assert set(interfaces.default_routes()) <= own
 
 
 def test_the_interfaces_of_the_user_in_their_order_and_no_others() -> None:
     network = from_environment({"HOROVOD_NETWORK_INTERFACES": "eth1, eth0"})
-    assert chosen(network, HERE, NAMES, "127.0.0.1") == [
+    assert chosen(network, HERE, NAMES, ["127.0.0.1"]) == [
         *("10.1.0.1", "10.0.0.1", "fd00::1"),
         *("169.254.0.7", "fe80::1%eth0"),
     ]
@@ -80,13 +96,13 @@ def test_the_name_of_horovod_gives_way_to_ours() -> None:
 def test_an_unknown_interface_is_an_error_that_lists_those_that_exist() -> None:
     network = from_environment({"HOROVOD_GLOO_IFACE": "ib\x1b0"})
     with pytest.raises(ValueError, match=r"HOROVOD_GLOO_IFACE.*ib\\x1b0; this host has eth0, eth1, eth2, lo"):
-        chosen(network, HERE, NAMES, "127.0.0.1")
+        chosen(network, HERE, NAMES, ["127.0.0.1"])
 
 
 def test_an_interface_without_an_address_is_an_error() -> None:
     network = from_environment({"HOROVOD_NETWORK_INTERFACES": "eth2"})
     with pytest.raises(ValueError, match="HOROVOD_NETWORK_INTERFACES=eth2: no address"):
-        chosen(network, HERE, NAMES, "127.0.0.1")
+        chosen(network, HERE, NAMES, ["127.0.0.1"])
 
 
 @pytest.mark.parametrize("text", ["5000", "5000-", "2-1", "0-5", "1-65536", "a-b", "-1-5", "1-2,4-5"])

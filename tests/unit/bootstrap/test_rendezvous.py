@@ -14,6 +14,7 @@ from load import within
 
 from horovod.bootstrap.errors import AuthenticationError, BootstrapError, StartTimeoutError
 from horovod.bootstrap.identity import Identity
+from horovod.bootstrap.network import interfaces
 from horovod.bootstrap.network.interfaces import Network
 from horovod.bootstrap.rendezvous import ways
 from horovod.bootstrap.rendezvous.first_host import derived_ports, first_host, ways_to_host
@@ -92,6 +93,29 @@ def test_ranks_meet_at_the_host_of_rank_0() -> None:
         assert (after["MASTER_ADDR"], after["MASTER_PORT"]) == ("localhost", "1234")
     other = _find_all([SECRET] * RANKS, {**environ, "PMIX_NAMESPACE": job + "x"})
     assert other[0][0].key != first[0][0].key
+
+
+def test_ranks_of_a_host_whose_name_is_loopback_meet_whatever_interfaces_it_uses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As Debian has it: 127.0.1.1 stands for the own name in /etc/hosts."""
+    monkeypatch.setattr(interfaces, "chosen", lambda *_: ["127.0.0.2"])  # all that the user allows
+    environ = {"MASTER_ADDR": "127.0.1.1", "PMIX_NAMESPACE": secrets.token_hex(4), "MASTER_PORT": "1234"}
+    met = _find_all([SECRET] * RANKS, environ)
+    assert len({secret for _, secret, _ in met}) == 1
+
+
+@pytest.mark.parametrize("own", [None, SECRET])
+def test_what_is_carried_is_short_and_has_loopback(
+    monkeypatch: pytest.MonkeyPatch, own: bytes | None
+) -> None:
+    board = Board()
+    monkeypatch.setattr(ways, "carrier_of", lambda *_: board)
+    many = [f"127.0.1.{number}" for number in range(1, 70)]
+    monkeypatch.setattr(interfaces, "chosen", lambda *_: [*many, "127.0.0.1"])
+    monkeypatch.setattr(interfaces, "is_loopback", lambda host: host == "127.0.0.1")
+    _find_all([own] * RANKS, {})
+    assert "tcp:127.0.0.1:" in board.told[0] and len(board.told[0]) < 1000
 
 
 def test_what_rank_0_told_before_a_restart_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,9 @@ def _listen(
         return listeners
     existing = [name for _, name in socket.if_nameindex()]
     # At each address by itself: a network that does not lead to other hosts of the job finds no open port.
-    hosts = interfaces.chosen(network, interfaces.addresses(), existing, route)
+    hosts = interfaces.chosen(
+        network, interfaces.addresses(), existing, [route, *interfaces.default_routes()]
+    )
     listeners += endpoints.listen_at(hosts, network.ports)
     return listeners
 

@@ -15,7 +15,11 @@ PORTS_VARIABLE = "HOROVOD_PORT_RANGE"
 
 _PORTS = "([0-9]{1,5})-([0-9]{1,5})"
 _MOST_PORT = 65535
-_MOST_ADDRESSES = 8  # that a rank tells: a host of many containers has as many bridges
+# That a rank tells. A host of many containers has a bridge for each network of theirs, and each of their
+# interfaces has an address that means something on one link only. Loopback is never left out.
+_MOST_ADDRESSES, _MOST_OF_ONE_LINK = 64, 8
+# Those of documentation: routes go to them as to any other host of the internet. Nothing is sent there.
+_FAR_AWAY = ("192.0.2.1", "2001:db8::1")
 _IFF_UP = 1
 _LOOPBACK_6 = bytes(15) + b"\1"
 
@@ -67,23 +71,26 @@ def addresses() -> list[Address]:
     return found
 
 
-def chosen(network: Network, found: Sequence[Address], existing: Sequence[str], route: str) -> list[str]:
+def chosen(
+    network: Network, found: Sequence[Address], existing: Sequence[str], routes: Sequence[str]
+) -> list[str]:
     """The addresses to listen at, the best first: of the interfaces that the user has chosen, in their order;
-    otherwise ``route``, by which the store is reached, then the others, then those that mean something on
-    one link only, and loopback.
+    otherwise those of ``routes``, then the others, then those that mean something on one link only, and
+    loopback.
 
     Args:
         network: the user's choice.
         found: the addresses of this host.
         existing: the names of its interfaces.
-        route: one of the addresses.
+        routes: some of the addresses, the best first: by which the store is reached, or other hosts.
 
     Raises:
         ValueError: there is no such interface, or the chosen ones have no address.
     """
     if not network.interfaces:
+        places = {route: place for place, route in reversed(list(enumerate(routes)))}
         hosts = [address.host for address in found]
-        return sorted(hosts, key=lambda host: (_remoteness(host), host != route))[:_MOST_ADDRESSES]
+        return _limited(sorted(hosts, key=lambda host: (_remoteness(host), places.get(host, len(routes)))))
     there = f"this host has {', '.join(sorted(existing))}"
     for name in network.interfaces:
         if name not in existing:
@@ -92,7 +99,17 @@ def chosen(network: Network, found: Sequence[Address], existing: Sequence[str], 
     if not hosts:
         names = ",".join(network.interfaces)
         raise ValueError(f"{network.said_by}={names}: no address, or not up; {there}")
-    return sorted(hosts, key=_remoteness)[:_MOST_ADDRESSES]
+    return _limited(sorted(hosts, key=_remoteness))
+
+
+def _limited(hosts: Sequence[str]) -> list[str]:
+    everywhere, of_one_link, own = ([h for h in hosts if _remoteness(h) == number] for number in range(3))
+    return [*everywhere[:_MOST_ADDRESSES], *of_one_link[:_MOST_OF_ONE_LINK], *own[:_MOST_OF_ONE_LINK]]
+
+
+def default_routes() -> list[str]:
+    """The addresses of this host from which packets go to hosts far away."""
+    return list(filter(None, map(route_to, _FAR_AWAY)))
 
 
 def route_to(host: str) -> str:

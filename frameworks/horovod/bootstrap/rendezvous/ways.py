@@ -26,6 +26,8 @@ from .carriers import Carrier, carrier_of
 from .first_host import derived_ports, first_host, ways_to_host
 from .rendezvous import Offer, Rendezvous, derive
 
+_MOST_CARRIED = 14  # addresses: those of launchers that carry the least take a thousand bytes
+
 
 def find_rendezvous(
     identity: Identity,
@@ -132,8 +134,14 @@ def _by_name(rendezvous: Rendezvous, own: bytes, environ: Mapping[str, str], net
 def _serve(rendezvous: Rendezvous, environ: Mapping[str, str], network: Network, ports: range | None) -> None:
     """Rank 0 listens at the addresses of its host by which others may reach it."""
     existing = [name for _, name in socket.if_nameindex()]
-    route = interfaces.route_to(environ.get("MASTER_ADDR", ""))
-    hosts = interfaces.chosen(network, interfaces.addresses(), existing, route)
+    routes = [interfaces.route_to(environ.get("MASTER_ADDR", "")), *interfaces.default_routes()]
+    hosts = interfaces.chosen(network, interfaces.addresses(), existing, routes)
+    if rendezvous.carrier:
+        last = hosts[_MOST_CARRIED:]
+        hosts = [*hosts[:_MOST_CARRIED], *filter(interfaces.is_loopback, last)]
+    elif endpoints.LOOPBACK not in hosts:
+        # The name of this host may stand for loopback here, and its other ranks know no more than the name.
+        hosts.append(endpoints.LOOPBACK)
     if rendezvous.master == endpoints.LOOPBACK:
         rendezvous.master = hosts[0]
     rendezvous.server = _server(rendezvous, "tcp", hosts=hosts, ports=ports)

@@ -143,7 +143,7 @@ def own_addresses(nodes: Sequence[RemoteNode], network: interfaces.Network) -> l
     """
     found = interfaces.addresses()
     if network.interfaces:
-        return interfaces.chosen(network, found, sorted({each.interface for each in found}), "")
+        return interfaces.chosen(network, found, sorted({each.interface for each in found}), [])
     here = [each.host for each in found]
     seen = [node.greeting.launcher for node in nodes if node.greeting and node.greeting.launcher]
     reached = [host for host in dict.fromkeys(seen) if host in here]
