@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from horovod.bootstrap.text import escaped
-
 from .files import open_file_in, open_folder, open_folder_in
 from .journal import Journal, Record
 from .nodes.node import STREAMS
@@ -23,18 +21,22 @@ _PROGRESS_SECONDS = 0.2
 _PROMPT_SECONDS = 0.05
 
 
-class Keeper(Protocol):
-    """A file that keeps output."""
+class Kept(Protocol):
+    """Where output is kept, too; see ``file_writer.QueuedFile``."""
 
     @property
-    def name(self) -> str:
-        """Its path, for people."""
+    def is_full(self) -> bool:
+        """Whether to stop reading for a while."""
 
-    def write(self, data: memoryview, /) -> int:
-        """Takes bytes; returns how many. Raises OSError where it takes none."""
+    @property
+    def written(self) -> int:
+        """How many bytes have been kept."""
+
+    def put(self, data: bytes) -> None:
+        """Takes the next bytes."""
 
     def close(self) -> None:
-        """Nothing more is written to it from here."""
+        """Nothing more comes."""
 
 
 class RankOutput:
@@ -46,17 +48,15 @@ class RankOutput:
         file: where its bytes are kept, too.
         has_prompts: somebody may be asked something in a line that has not ended.
         record: makes events of it, too.
-        complaints: where it is told that a file takes no more; None: where its lines go.
     """
 
     def __init__(
         self,
         sink: Sink,
         prefixer: LinePrefixer | None,
-        file: Keeper | None = None,
+        file: Kept | None = None,
         has_prompts: bool = False,
         record: Record | None = None,
-        complaints: Sink | None = None,
     ) -> None:
         self.sink = sink
         self.tail = Tail()
@@ -65,7 +65,6 @@ class RankOutput:
         self._has_prompts = has_prompts
         self._file = file
         self._record = record
-        self._complaints = complaints or sink
         self._unfinished_since = _NEVER
         self._is_shown = True
 
@@ -77,7 +76,7 @@ class RankOutput:
         if self._record is not None and self._is_shown:
             self._record.feed(data)
         if self._file is not None:
-            self._keep(self._file, data)
+            self._file.put(data)
 
     def relabel(self, label: str) -> None:
         """What stands in front of its lines from now on."""
@@ -91,7 +90,7 @@ class RankOutput:
             self._unfinished_since = _NEVER
         self._is_shown = is_shown
 
-    def keep_in(self, file: Keeper) -> None:
+    def keep_in(self, file: Kept) -> None:
         """Where its bytes are kept from now on."""
         self._close_file()
         self._file = None if self.is_ended else file
@@ -104,7 +103,14 @@ class RankOutput:
     @property
     def has_room(self) -> bool:
         """Whether those who read it keep up."""
+        if self._file is not None and self._file.is_full:
+            return False
         return not (self.sink.is_full or (self._record is not None and self._record.sink.is_full))
+
+    @property
+    def kept(self) -> int:
+        """Grows while files are written."""
+        return 0 if self._file is None else self._file.written
 
     def end(self) -> None:
         """Shows the last line even if it has no newline. Idempotent."""
@@ -151,27 +157,10 @@ class RankOutput:
     def _show_time(self) -> float:
         return self._unfinished_since + (_PROMPT_SECONDS if self._has_prompts else _PROGRESS_SECONDS)
 
-    def _keep(self, file: Keeper, data: bytes) -> None:
-        view = memoryview(data)
-        try:
-            while view:  # a disk takes part of it before it is full
-                view = view[file.write(view) :]
-        except OSError as error:
-            self._file = None
-            self._complain(file, error)
-
     def _close_file(self) -> None:
-        """Some file systems tell only then that they have kept nothing."""
         file, self._file = self._file, None
         if file is not None:
-            try:
-                file.close()
-            except OSError as error:
-                self._complain(file, error)
-
-    def _complain(self, file: Keeper, error: OSError) -> None:
-        why = f"{escaped(file.name)}: {escaped(error.strerror or str(error))}"
-        self._complaints.put(f"horovodrun: warning: {why}; no more is kept there\n".encode())
+            file.close()
 
 
 def open_files(folder: str, size: int) -> list[dict[str, BinaryIO]]:
@@ -193,7 +182,7 @@ def outputs_of(
     size: int,
     sinks: Sequence[Sink],
     display: Display,
-    files: Sequence[Mapping[str, BinaryIO]],
+    files: Sequence[Mapping[str, Kept]],
     journal: Journal,
 ) -> dict[tuple[int, str], RankOutput]:
     """The two outputs of every rank, by rank and the name of the stream."""
@@ -205,7 +194,7 @@ def outputs_of(
             prefixer = display.prefixer(rank, name, sink.is_terminal) if has_lines else None
             record = journal.record(rank, name) if is_shown else None
             file = files[rank].get(name)
-            outputs[rank, name] = RankOutput(sink, prefixer, file, has_prompts, record, sinks[1])
+            outputs[rank, name] = RankOutput(sink, prefixer, file, has_prompts, record)
     return outputs
 
 

@@ -328,6 +328,7 @@ class Supervisor:
         while is_wanted() and not self._abandons_output:
             now = time.monotonic()
             total = sum(sink.written for sink in self._sinks)
+            total += sum(output.kept for output in self._outputs.values())
             if total != written:
                 written, since = total, now
             until = min(end, since + patience)

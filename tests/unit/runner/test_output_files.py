@@ -3,13 +3,17 @@
 import contextlib
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from launch import MODULE
+from load import within
 
+from horovod.runner import file_writer
+from horovod.runner.file_writer import FileWriter
 from horovod.runner.files import RefusedError, open_file_in, open_folder
 from horovod.runner.output import LinePrefixer
 from horovod.runner.rank_output import RankOutput, open_files
@@ -157,11 +161,12 @@ def test_a_full_disk_is_told_once() -> None:
     """Where the launcher speaks, not among what the ranks write."""
     ends = [os.pipe() for _ in range(2)]
     sinks = [Sink(write_end, lambda: None) for _, write_end in ends]
-    file, prefixer = _Full(), LinePrefixer("[0]<stdout>:")
-    stream = RankOutput(sinks[0], prefixer, file, complaints=sinks[1])  # type: ignore[arg-type]
+    prefixer, writer = LinePrefixer("[0]<stdout>:"), FileWriter([], lambda: None, sinks[1])
+    stream = RankOutput(sinks[0], prefixer, writer.queued(_Full()))  # type: ignore[arg-type]
     for _ in range(3):
         stream.feed(b"0123456789\n")
     stream.end()
+    writer.close()
     texts = []
     for sink, (shown, sink_end) in zip(sinks, ends, strict=True):
         while not sink.is_idle:
@@ -174,3 +179,57 @@ def test_a_full_disk_is_told_once() -> None:
         "[0]<stdout>:0123456789\n" * 3,
         "horovodrun: warning: log: No space left on device; no more is kept there\n",
     ]
+
+
+class _Frozen:
+    """On a disk that takes nothing for a while."""
+
+    name = "log"
+
+    def __init__(self) -> None:
+        self.thaws = threading.Event()
+        self.kept = b""
+
+    def write(self, data: memoryview) -> int:
+        self.thaws.wait()
+        self.kept += data
+        return len(data)
+
+    def close(self) -> None:
+        self.kept += b"end"
+
+
+def test_a_disk_that_stands_still_holds_up_the_ranks_alone() -> None:
+    """Whoever reads their output finds no room, and never waits."""
+    room = threading.Event()
+    with open(os.devnull, "wb") as nobody:
+        sink = Sink(nobody.fileno(), lambda: None)
+        writer, file = FileWriter([], room.set, sink), _Frozen()
+        streams = [RankOutput(sink, None, writer.queued(file)) for file in (file, _Frozen())]
+        sent = b""
+        while streams[0].has_room:
+            sent += b"x" * (1 << 16)
+            streams[0].feed(b"x" * (1 << 16))
+        assert len(sent) == 1 << 20 and not streams[1].has_room and not room.is_set()
+        file.thaws.set()
+        assert room.wait(within(5))
+        streams[0].end()
+        assert streams[1].has_room
+        writer.close()
+        assert file.kept == sent + b"end" and streams[1].kept == len(sent)
+        sink.close()
+
+
+def test_what_a_disk_has_not_taken_at_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_writer, "_STUCK_SECONDS", 0.2)
+    reader, end = os.pipe()
+    sink, file = Sink(end, lambda: None), _Frozen()
+    writer = FileWriter([{"stdout": file}], lambda: None, sink)
+    writer.of_ranks[0]["stdout"].put(b"12345")
+    writer.close()
+    said = os.read(reader, 4096)
+    assert b"the disk of --output-filename stands still: 5 bytes are lost" in said
+    file.thaws.set()
+    sink.close()
+    os.close(reader)
+    os.close(end)

@@ -15,6 +15,7 @@ from horovod.bootstrap.store.server import StoreServer
 from horovod.runner import supervisor as supervisor_module
 from horovod.runner.elastic.worker_output import KeptFile
 from horovod.runner.ending import Ending, Exit
+from horovod.runner.file_writer import FileWriter
 from horovod.runner.nodes.node import STREAMS
 from horovod.runner.output import Display
 from horovod.runner.rank_output import RankOutput
@@ -157,7 +158,8 @@ def test_a_file_that_fails_when_it_is_closed_is_told(sink: tuple[Sink, int]) -> 
         def close(self) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    output = RankOutput(sink[0], Display(False).prefixer(0, "stdout", False), Kept())
+    writer = FileWriter([], lambda: None, sink[0])
+    output = RankOutput(sink[0], Display(False).prefixer(0, "stdout", False), writer.queued(Kept()))
     output.feed(b"text\n")
     output.end()
     told = b""
@@ -169,9 +171,11 @@ def test_a_file_that_fails_when_it_is_closed_is_told(sink: tuple[Sink, int]) -> 
 def test_a_file_that_is_refused_is_told_with_the_reason(sink: tuple[Sink, int], tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "worker.5").symlink_to(tmp_path / "elsewhere")
-    output = RankOutput(sink[0], None, KeptFile(str(tmp_path), "worker.5", "stdout"))
+    writer = FileWriter([], lambda: None, sink[0])
+    output = RankOutput(sink[0], None, writer.queued(KeptFile(str(tmp_path), "worker.5", "stdout")))
     output.feed(b"text\n")
     output.end()
+    writer.close()
     assert (
         "worker.5 is a symbolic link, or no folder; no more is kept there" in os.read(sink[1], 4096).decode()
     )

@@ -21,6 +21,7 @@ from horovod.elastic.driver.driver import Driver
 from horovod.elastic.driver.reliability import COOLDOWN, Reliability
 
 from ..command_line import exports, options
+from ..file_writer import FileWriter
 from ..launchers import is_this_host, setup
 from ..launchers.direct import JOB_VARIABLE
 from ..launchers.welcome import Welcome
@@ -61,7 +62,7 @@ def launch(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
 
 def _supervise(
     arguments: argparse.Namespace,
-    files: setup.Files,
+    files: FileWriter,
     loop: Loop,
     sinks: Sequence[Sink],
     stack: contextlib.ExitStack,
@@ -77,7 +78,7 @@ class _Job:
     def __init__(
         self,
         arguments: argparse.Namespace,
-        files: setup.Files,
+        files: FileWriter,
         loop: Loop,
         sinks: Sequence[Sink],
         stack: contextlib.ExitStack,
@@ -138,11 +139,10 @@ class _Job:
             loop.wake,
         )
 
-    def _outputs_maker(self, files: setup.Files) -> WorkerOutputs:
+    def _outputs_maker(self, files: FileWriter) -> WorkerOutputs:
         arguments = self._arguments
         display = Display(arguments.prefix_output_with_timestamp, arguments.ranks)
-        folder, complaints = arguments.output_filename, self._sinks[1]
-        outputs = WorkerOutputs(display, arguments.journal, folder, files, complaints)
+        outputs = WorkerOutputs(display, arguments.journal, arguments.output_filename, files)
         self._stack.callback(outputs.close)
         return outputs
 

@@ -2,10 +2,10 @@
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from ..file_writer import FileWriter, QueuedFile
 from ..files import open_file_in, open_folder, open_folder_in
 from ..journal import Journal
 from ..output import Display, label_of
@@ -34,12 +34,8 @@ class KeptFile:
             self._file = None
 
 
-class _Shared:
+class _Shared(QueuedFile):
     """The file of a rank, which outlives each process that has the rank."""
-
-    def __init__(self, file: KeptFile | BinaryIO) -> None:
-        self.name = file.name
-        self.write = file.write
 
     def close(self) -> None:
         """It is the job's to close."""
@@ -52,8 +48,7 @@ class WorkerOutputs:
         display: what the user has asked to see.
         journal: gets the lines that are shown, too.
         folder: where output is kept, if it is.
-        files: the files of the first ranks, which are open.
-        complaints: where it is told that a file takes no more.
+        files: the files of the first ranks, which are open, and what writes to them and others.
     """
 
     def __init__(
@@ -61,16 +56,15 @@ class WorkerOutputs:
         display: Display,
         journal: Journal,
         folder: str | None,
-        files: Sequence[Mapping[str, BinaryIO]],
-        complaints: Sink,
+        files: FileWriter,
     ) -> None:
         self._display = display
         self._journal = journal
         self._folder = folder
-        self._first = len(files)
-        self._complaints = complaints
-        self._of_ranks: dict[tuple[int, str], KeptFile | BinaryIO] = {
-            (rank, stream): file for rank, mine in enumerate(files) for stream, file in mine.items()
+        self._files = files
+        self._first = len(files.of_ranks)
+        self._of_ranks = {
+            (rank, stream): file for rank, mine in enumerate(files.of_ranks) for stream, file in mine.items()
         }
 
     def new(self, worker: int, stream: str, sink: Sink) -> RankOutput:
@@ -78,9 +72,11 @@ class WorkerOutputs:
         prefixer = None
         if not self._journal.is_alone:
             prefixer = self._display.prefixer(worker, stream, sink.is_terminal)
-        file = None if self._folder is None else KeptFile(self._folder, f"worker.{worker}", stream)
+        file = None
+        if self._folder is not None:
+            file = self._files.queued(KeptFile(self._folder, f"worker.{worker}", stream))
         record = self._journal.record(worker, stream)
-        output = RankOutput(sink, prefixer, file, record=record, complaints=self._complaints)
+        output = RankOutput(sink, prefixer, file, record=record)
         self.name(output, worker, stream, None)
         return output
 
@@ -90,17 +86,18 @@ class WorkerOutputs:
         output.relabel(label_of(worker if rank is None else rank, stream, output.sink.is_terminal, name))
         output.show(self._display.ranks is None or (rank is not None and self._display.shows(rank)))
         if self._folder is not None and rank is not None:
-            output.keep_in(_Shared(self._file_of(self._folder, rank, stream)))
+            shared = self._file_of(self._folder, rank, stream)
+            output.keep_in(_Shared(self._files, shared.file))
 
     def close(self) -> None:
         """Nothing more is written."""
         for file in self._of_ranks.values():
-            with contextlib.suppress(OSError):
-                file.close()
+            file.close()
 
-    def _file_of(self, folder: str, rank: int, stream: str) -> KeptFile | BinaryIO:
+    def _file_of(self, folder: str, rank: int, stream: str) -> QueuedFile:
         if (rank, stream) not in self._of_ranks:
-            self._of_ranks[rank, stream] = KeptFile(folder, folder_of(rank, self._first), stream)
+            file = KeptFile(folder, folder_of(rank, self._first), stream)
+            self._of_ranks[rank, stream] = self._files.queued(file)
         return self._of_ranks[rank, stream]
 
 

@@ -18,6 +18,7 @@ from horovod.bootstrap.text import escaped, is_logged
 
 from .. import limits
 from ..command_line import options
+from ..file_writer import FileWriter
 from ..hosts import Placement, allocate, by_host
 from ..nodes import reach
 from ..nodes.guardian import Guardian
@@ -47,7 +48,7 @@ def launch(arguments: argparse.Namespace) -> int:
 
 def _supervise(
     arguments: argparse.Namespace,
-    files: setup.Files,
+    files: FileWriter,
     loop: Loop,
     sinks: Sequence[Sink],
     stack: contextlib.ExitStack,
@@ -65,13 +66,14 @@ def _supervise(
             now = time.monotonic()
             arguments.timeout, begin = max(0.0, arguments.timeout - (now - begin)), now
         if arguments.output_filename:
-            files = open_files(os.path.join(arguments.output_filename, f"restart.{restart}"), len(files))
+            folder = os.path.join(arguments.output_filename, f"restart.{restart}")
+            files.take(open_files(folder, arguments.num_proc))
     return status
 
 
 def _supervise_once(
     arguments: argparse.Namespace,
-    files: setup.Files,
+    files: FileWriter,
     loop: Loop,
     sinks: Sequence[Sink],
     stack: contextlib.ExitStack,
@@ -81,7 +83,7 @@ def _supervise_once(
     store = job.serve()
     job.tell()
     display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
-    outputs = outputs_of(arguments.num_proc, sinks, display, files, arguments.journal)
+    outputs = outputs_of(arguments.num_proc, sinks, display, files.of_ranks, arguments.journal)
     hosts = [place.host for place in job.placements]
     on_failure = None if arguments.call is None else arguments.call.on_failure
     arguments.journal.start(arguments.command, hosts)

@@ -13,6 +13,7 @@ from horovod.bootstrap.text import escaped
 
 from .. import limits
 from ..command_line import options
+from ..file_writer import FileWriter
 from ..files import open_file_in, open_folder
 from ..journal import Journal
 from ..nodes import binding, remote_shell, ssh
@@ -28,9 +29,9 @@ from . import is_this_host
 USAGE_STATUS = 2
 _FLUSH_SECONDS = 1.0
 
-Files = Sequence[Mapping[str, BinaryIO]]
+Opened = Sequence[Mapping[str, BinaryIO]]
 # Starts the ranks, and runs the job to its end; what is to be closed afterwards goes onto the stack.
-Supervise = Callable[[argparse.Namespace, Files, Loop, Sequence[Sink], contextlib.ExitStack], int]
+Supervise = Callable[[argparse.Namespace, FileWriter, Loop, Sequence[Sink], contextlib.ExitStack], int]
 
 
 def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
@@ -47,14 +48,14 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
     if refusal is not None:
         complain(refusal)
         return USAGE_STATUS
-    files: Files = [{} for _ in range(arguments.num_proc)]
+    opened: Opened = [{} for _ in range(arguments.num_proc)]
     if arguments.output_filename:
         try:
-            files = open_files(absolute(arguments.output_filename), arguments.num_proc)
+            opened = open_files(absolute(arguments.output_filename), arguments.num_proc)
         except OSError as error:
             complain(f"--output-filename: {error}")
             return USAGE_STATUS
-    return _launch(arguments, files, supervise)
+    return _launch(arguments, opened, supervise)
 
 
 def shares(arguments: argparse.Namespace) -> dict[str, str]:
@@ -94,7 +95,7 @@ def complain(message: str) -> None:
     print(f"horovodrun: error: {escaped(message)}", file=sys.stderr)
 
 
-def _launch(arguments: argparse.Namespace, files: Files, supervise: Supervise) -> int:
+def _launch(arguments: argparse.Namespace, opened: Opened, supervise: Supervise) -> int:
     with contextlib.ExitStack() as stack:
         signals = SignalQueue()
         stack.callback(signals.close)
@@ -103,6 +104,8 @@ def _launch(arguments: argparse.Namespace, files: Files, supervise: Supervise) -
         sinks[0].on_loss = lambda reason: _tell_loss(sinks[1], "stdout", reason)
         for sink in sinks:
             stack.callback(sink.close)
+        files = FileWriter(opened, signals.wake, sinks[1])
+        stack.callback(files.close)
         try:
             arguments.journal = _journal(arguments, sinks, signals, stack)
         except OSError as error:

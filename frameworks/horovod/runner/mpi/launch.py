@@ -16,6 +16,7 @@ from horovod.bootstrap.text import escaped
 
 from .. import placing
 from ..command_line import options
+from ..file_writer import FileWriter
 from ..hosts import Host, allocate
 from ..launchers import is_this_host, setup
 from ..nodes.guardian import Guardian
@@ -64,7 +65,7 @@ def launch(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
 
 def _supervise(
     arguments: argparse.Namespace,
-    files: setup.Files,
+    files: FileWriter,
     loop: Loop,
     sinks: Sequence[Sink],
     stack: contextlib.ExitStack,
@@ -81,7 +82,7 @@ def _supervise(
         line = escaped(shlex.join(way.start.words)) if arguments.verbose else f"{arguments.num_proc} ranks"
         sinks[1].put(f"horovodrun: {way.name}: {line}\n".encode())
     display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
-    outputs = outputs_of(arguments.num_proc, sinks, display, files, arguments.journal)
+    outputs = outputs_of(arguments.num_proc, sinks, display, files.of_ranks, arguments.journal)
     testimony = Testimony()
     hosts = _hosts_of_ranks(arguments, way.name)
     arguments.journal.start(arguments.command, hosts)

@@ -171,8 +171,8 @@ def explain(target: Target, status: int | None, errors: str) -> str:
     """Why no agent came up on a host, in one line: what ssh and the login there have written tells it."""
     if target.shell:
         return remote_shell.explain(target.shell, status, errors)
-    port = _PORT.search(errors)  # of a jump host, it may be
-    port = port[0] if port else f"port {target.port}" if target.port else "its port for ssh"
+    used = _PORT.search(errors)  # of a jump host, it may be
+    port = used[0] if used else f"port {target.port}" if target.port else "its port for ssh"
     names = {"name": target.host, "port": port, "python": sys.executable, "version": __version__}
     lines = [line for line in _lines(errors) if not line.startswith("@")]
     said = escaped("; ".join(lines[-_LINES:]))
