@@ -13,12 +13,12 @@ from horovod.runner.nodes import binding
 
 POLICIES = pytest.mark.parametrize("policy", [[], ["--min-np", "2"]], ids=["static", "elastic"])
 SSHD = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing())
-TELL = """
+VARIABLES = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+TELL = f"""
 import json, os
 from horovod.common import basics as hvd
 hvd.init()
-variables = ("OMP_NUM_THREADS",)
-print(json.dumps([sorted(os.sched_getaffinity(0)), *map(os.environ.get, variables)]), flush=True)
+print(json.dumps([sorted(os.sched_getaffinity(0)), *map(os.environ.get, {VARIABLES})]), flush=True)
 """
 
 
@@ -28,26 +28,31 @@ def told(output: bytes) -> list[list[object]]:
 
 def bound(size: int) -> list[list[object]]:
     shares = [binding.share_of_rank("core", rank, size) for rank in range(size)]
-    return [[sorted(share.cores), str(share.threads)] for share in shares if share is not None]
+    cores = [(sorted(share.cores), str(share.threads)) for share in shares if share is not None]
+    return [[*share, gpus] for share, gpus in zip(cores, ("0,1", "2,3"), strict=False)]
 
 
 @POLICIES
 def test_ranks_have_cores_of_their_own(job: Launcher, policy: list[str]) -> None:
-    job.environment.pop("OMP_NUM_THREADS", None)
+    for name in VARIABLES:
+        job.environment.pop(name, None)
     program = [sys.executable, "-c", TELL]
-    status, stdout, stderr = job.run("-np", "2", *policy, "--bind-to", "core", *program)
+    options = ["--bind-to", "core", "--gpus-per-rank", "2"]
+    status, stdout, stderr = job.run("-np", "2", *policy, *options, *program)
     assert status == 0, stderr.decode()
     assert told(stdout) == sorted(bound(2))
     everything = sorted(os.sched_getaffinity(0))
-    assert [cores for cores, _ in told(job.run("-np", "2", *policy, *program)[1])] == [everything] * 2
+    unbound = told(job.run("-np", "2", *policy, *program)[1])
+    assert [(cores, gpus) for cores, _, gpus in unbound] == [(everything, None)] * 2
 
 
 @SSHD
 @POLICIES
 def test_on_each_host(hosts: Hosts, policy: list[str]) -> None:
-    hosts.environment.pop("OMP_NUM_THREADS", None)
+    for name in VARIABLES:
+        hosts.environment.pop(name, None)
     where = f"{sshd.HOSTS[0]}:1,{sshd.HOSTS[1]}:2"
-    options = ["-np", "3", "-H", where, *policy, "--bind-to", "core"]
+    options = ["-np", "3", "-H", where, *policy, "--bind-to", "core", "--gpus-per-rank", "2"]
     status, stdout, stderr = hosts.run(*hosts.command(*options), sys.executable, "-c", TELL)
     assert status == 0, stderr.decode()
     assert told(stdout) == sorted([*bound(1), *bound(2)])

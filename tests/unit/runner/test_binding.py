@@ -104,3 +104,20 @@ def test_a_worker_gets_the_part_of_one_that_has_ended(monkeypatch: pytest.Monkey
     node._ranks[1].is_alive = False
     node.start_worker(3, {}, 3)
     assert parts == [("core", slot, 3) for slot in (0, 1, 2, 1)]
+
+
+GPUS = [
+    # GPUs of each, those that somebody has chosen, what two ranks see
+    (0, None, [{}, {}]),
+    (1, None, [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]),
+    (2, "4,5,GPU-a,7", [{"CUDA_VISIBLE_DEVICES": "4,5"}, {"CUDA_VISIBLE_DEVICES": "GPU-a,7"}]),
+    (2, "4,5,6", [{}, {}]),
+    (1, "", [{}, {}]),
+]
+
+
+@pytest.mark.parametrize(("count", "chosen", "seen"), GPUS)
+def test_each_rank_sees_its_gpus(count: int, chosen: str | None, seen: list[dict[str, str]]) -> None:
+    environ = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
+    assert [binding.visible_gpus(count, rank, 2, environ) for rank in range(2)] == seen
+    assert binding.visible_gpus(count, 3, 2, environ) == seen[1]

@@ -87,6 +87,7 @@ _TOP: dict[str, _Flags] = {
     "remote_shell": "--remote-shell",
     "rendezvous": "--rendezvous",
     "bind_to": "--bind-to",
+    "gpus_per_rank": "--gpus-per-rank",
     "max_restarts": "--max-restarts",
     "wait_for_hosts": "--wait-for-hosts",
     "node_rank": "--node-rank",

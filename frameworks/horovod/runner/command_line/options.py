@@ -53,6 +53,8 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add("--timeout", type=values.seconds, metavar="S", help=timeout)
     binding = "pin ranks to their share of the cores of their host: core, numa, or none (default)"
     add("--bind-to", type=values.binding, metavar="WHAT", help=binding)
+    gpus = "let each rank see N GPUs of its host only, its own (CUDA_VISIBLE_DEVICES)"
+    add("--gpus-per-rank", type=values.integer, metavar="N", help=gpus)
     restarts = "when a rank fails, start all ranks again, N times at most (0)"
     add("--max-restarts", type=values.integer, metavar="N", help=restarts)
     grace = "ranks that are to end have S seconds before they are killed (5)"

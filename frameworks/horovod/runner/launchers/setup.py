@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from horovod.bootstrap.paths import absolute
 from horovod.bootstrap.text import escaped
@@ -58,9 +58,9 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
     return _launch(arguments, opened, supervise)
 
 
-def shares(arguments: argparse.Namespace) -> dict[str, str]:
+def shares(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options say of how ranks share their host, as fields of ``Work``."""
-    return {"bind_to": arguments.bind_to or binding.NONE}
+    return {"bind_to": arguments.bind_to or binding.NONE, "gpus_per_rank": arguments.gpus_per_rank or 0}
 
 
 def target(arguments: argparse.Namespace, host: str) -> ssh.Target:

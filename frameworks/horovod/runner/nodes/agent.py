@@ -175,7 +175,7 @@ class Agent:
             placements = [Placement(*fields) for fields in said["placements"]]
             orphan = said["orphan_seconds"]
             command, size = runnable(said["command"]), said["size"]
-            shared = {"bind_to": said["bind_to"]}
+            shared = {name: said[name] for name in ("bind_to", "gpus_per_rank")}
             self._node.start(Work(command, environment, placements, size, orphan_seconds=orphan, **shared))
         except CommandError as error:
             self._channel.send(Tag.REFUSED, [str(error), error.status])

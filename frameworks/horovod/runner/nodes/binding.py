@@ -1,13 +1,14 @@
-"""How the ranks of a host share its cores, as the kernel describes them."""
+"""How the ranks of a host share its cores, as the kernel describes them, and its GPUs."""
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import cgroups
 
 CORE, NUMA, NONE = "core", "numa", "none"
 _SYSTEM = "/sys/devices/system"
+_GPUS = "CUDA_VISIBLE_DEVICES"  # which ROCm knows, too
 
 _Cores = frozenset[int]  # by the numbers that the kernel gives to hardware threads
 
@@ -52,6 +53,19 @@ def share(
     own = _begin(parts, rank, local_size)
     sharers = sum(_begin(parts, other, local_size) == own for other in range(local_size))
     return Share(parts[own], max(1, len(parts[own]) // sharers))
+
+
+def visible_gpus(count: int, local_rank: int, local_size: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variable by which a rank sees its ``count`` GPUs only. Where somebody has chosen some, ranks share
+    those, if there are enough for all of this host: else the choice is not about the host, and stays.
+    """
+    if not count:
+        return {}
+    gpus = environ[_GPUS].split(",") if _GPUS in environ else [str(gpu) for gpu in range(count * local_size)]
+    rank = local_rank % local_size
+    return (
+        {_GPUS: ",".join(gpus[rank * count : (rank + 1) * count])} if len(gpus) >= count * local_size else {}
+    )
 
 
 def _begin(parts: Sequence[_Cores], rank: int, size: int) -> int:

@@ -88,6 +88,7 @@ class LocalNode:
         for place in work.placements:
             share = binding.share_of_rank(work.bind_to, place.local_rank, place.local_size)
             environment = rank_environment(work.environment, place, work.size, share and share.threads)
+            environment |= self._gpus(place.local_rank, place.local_size)
             self.start_one(place.rank, work.command, environment, place.rank == work.stdin_rank, share)
 
     def start_worker(self, number: int, variables: Mapping[str, str], slots: int) -> None:
@@ -97,7 +98,7 @@ class LocalNode:
         slot = self._free_slot()
         share = binding.share_of_rank(self._work.bind_to, slot, slots)
         own = shared_by(slots, share and share.threads)
-        environment = {**own, **self._work.environment, **variables}
+        environment = {**own, **self._work.environment, **variables, **self._gpus(slot, slots)}
         self.start_one(number, self._work.command, environment, reads_input=False, share=share)
         self._ranks[-1].may_be_replaced, self._ranks[-1].slot = True, slot
 
@@ -196,6 +197,11 @@ class LocalNode:
         if any(stream.rank == rank and stream.name == "stderr" for stream in self._streams):
             text = "".join(f"horovodrun: {line}\n" for line in lines)
             self._events.output(rank, "stderr", text.encode())
+
+    def _gpus(self, local_rank: int, local_size: int) -> dict[str, str]:
+        assert self._work is not None
+        count, environment = self._work.gpus_per_rank, self._work.environment
+        return binding.visible_gpus(count, local_rank, local_size, environment)
 
     def _free_slot(self) -> int:
         """Which part of the host the next worker gets: that of one which has ended, if there is one."""
