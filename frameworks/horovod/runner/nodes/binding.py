@@ -61,11 +61,10 @@ def visible_gpus(count: int, local_rank: int, local_size: int, environ: Mapping[
     """
     if not count:
         return {}
-    gpus = environ[_GPUS].split(",") if _GPUS in environ else [str(gpu) for gpu in range(count * local_size)]
-    rank = local_rank % local_size
-    return (
-        {_GPUS: ",".join(gpus[rank * count : (rank + 1) * count])} if len(gpus) >= count * local_size else {}
-    )
+    needed = count * local_size
+    gpus = environ[_GPUS].split(",") if _GPUS in environ else [str(gpu) for gpu in range(needed)]
+    first = local_rank % local_size * count
+    return {_GPUS: ",".join(gpus[first : first + count])} if len(gpus) >= needed else {}
 
 
 def _begin(parts: Sequence[_Cores], rank: int, size: int) -> int:

@@ -22,8 +22,8 @@ class Work:
     ``environment`` is that of all of them, to which each rank's own variables come; ``size`` is that of the
     job; ``stdin_rank`` is the rank, if any, that reads the launcher's standard input; ``orphan_seconds`` is
     how long ranks have to end by themselves without the launcher, if not as long as usual; ``notice`` is the
-    file, if any, that says that the host is about to be taken away; ``bind_to`` is how they share its cores, and
-    ``gpus_per_rank`` how many of its GPUs each sees, if not all, see ``binding``.
+    file, if any, that says that the host is about to be taken away; ``bind_to`` is how they share its cores,
+    and ``gpus_per_rank`` how many of its GPUs each sees, if not all, see ``binding``.
     """
 
     command: Sequence[str]
