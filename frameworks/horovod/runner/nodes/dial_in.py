@@ -24,6 +24,7 @@ from .sealed import SealedConnection
 from .session import Session, SessionError
 
 _CONNECT_SECONDS = 4.0
+_FIRST_TELL_SECONDS, _TELL_SECONDS = 5.0, 30.0
 _ANSWER_SECONDS = 10.0
 _FIRST_PAUSE, _MOST_PAUSE = 0.1, 2.0
 _SILENCE_SECONDS = 8.0  # the launcher says something every other second: then another connection is tried
@@ -81,7 +82,8 @@ class DialIn:
         self._session = Session()
         self._sealed: SealedConnection | None = None
         self._heard = self._since = time.monotonic()  # without a connection since then
-        self._problem = ""
+        self._problem = "nobody has answered"
+        self._tell_at = self._since + _FIRST_TELL_SECONDS
         self._dialled: list[_Link | RefusedError] = []  # by the thread
         self._is_closed = False
         self._dial()
@@ -108,6 +110,9 @@ class DialIn:
             self._take_link(self._dialled.pop(0))
         if self._sealed is not None and now >= self._heard + _SILENCE_SECONDS:
             self._on_break("nothing was heard of it")
+        if self._sealed is None and now >= self._tell_at:
+            self._say(f"no connection to {self._where} so far: {self._problem}")
+            self._tell_at = now + _TELL_SECONDS
         if self._sealed is None and now >= self._since + self._limit and not self.is_paused:
             self._end(f"no connection to {self._where} for {self._limit:g} s: {self._problem}")
         return now + 1.0
@@ -179,6 +184,7 @@ class DialIn:
         if self._sealed is not None:
             self._sealed.close()
         self._sealed, self._since, self._problem = None, time.monotonic(), reason
+        self._tell_at = self._since + _FIRST_TELL_SECONDS
         if not self._is_closed:
             self._dial()
 
