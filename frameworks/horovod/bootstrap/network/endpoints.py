@@ -185,7 +185,19 @@ def finish_connect(connection: socket.socket) -> None:
     if error:
         raise OSError(error, os.strerror(error))
     if not _same_user(connection):
-        raise AnotherUserError("another user listens at the address of this job")
+        raise AnotherUserError(f"{origin(connection)}, which is another user, listens at this job's address")
+
+
+def listener(address: str) -> tuple[int, int] | None:
+    """Process and user that listen at the address of a Unix socket; None where that cannot be found out."""
+    family, target = _parse(address)
+    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
+        connection.setblocking(False)
+        try:
+            connection.connect(target)
+        except OSError:  # nobody, or more knock there than are answered
+            return None
+        return _credentials(connection)[:2]
 
 
 def connect(address: str, timeout: float) -> socket.socket:

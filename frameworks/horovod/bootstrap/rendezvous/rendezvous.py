@@ -15,6 +15,7 @@ from ..secret import FILE_VARIABLE, SECRET_BYTES
 from ..store.client import StoreClient
 from ..store.server import StoreServer
 from ..text import shown
+from . import one_host
 from .carriers import Carrier
 
 _SECRET_KEY, _MASTER_KEY = "job/secret", "job/master"
@@ -72,8 +73,10 @@ class Rendezvous:
             if self.carrier and not self.server:
                 self._learn(self.carrier, left)
                 patience = min(left, _STALE_SECONDS)
+            is_named = not self.server and not self.carrier and self.address.startswith("unix:")
+            address = one_host.elsewhere(self.address) if is_named else self.address
             try:
-                return StoreClient(self.address, self.key, self.identity.rank, generation, patience, "rank 0")
+                return StoreClient(address, self.key, self.identity.rank, generation, patience, "rank 0")
             except (StartTimeoutError, AuthenticationError, AbandonedError) as error:
                 if time.monotonic() + _PAUSE_SECONDS >= deadline:
                     raise self._unreached(error, timeout) from None

@@ -77,13 +77,11 @@ def _on_one_host(rendezvous: Rendezvous, environ: Mapping[str, str]) -> None:
         rendezvous.key = derive(rendezvous.root, b"store", rendezvous.key)
     if rendezvous.identity.rank == 0:
         try:
-            name = rendezvous.address.removeprefix("unix:@")
-            rendezvous.server = _server(rendezvous, name=name)
+            rendezvous.server = _server(rendezvous, name=one_host.name_of(rendezvous.address))
         except OSError as error:
-            raise BootstrapError(
-                f"rank 0 cannot listen at {rendezvous.address}: {error.strerror}. Does another process of "
-                "this job run as rank 0, or a child of one that has ended?"
-            ) from None
+            rendezvous.address, who = one_host.another(rendezvous.address, error)
+            _warn(f"{who} listens at the name of this job's sockets; the ranks meet at another one")
+            rendezvous.server = _server(rendezvous, name=one_host.name_of(rendezvous.address))
         rendezvous.server.start()
 
 

@@ -4,7 +4,7 @@ import hmac
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..errors import AbandonedError, AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
@@ -20,31 +20,46 @@ _RETRY_LIMIT = 1.0
 _OWN = os.urandom(32)  # of this process and those that it forks
 
 
+# A problem met before, or None; where the store may be.
+Finder = Callable[[Exception | None], str]
+
+
 def dial(
-    address: str, secret: bytes, rank: int, generation: int, timeout: float, keeper: str = "horovodrun"
+    address: str | Finder,
+    secret: bytes,
+    rank: int,
+    generation: int,
+    timeout: float,
+    keeper: str = "horovodrun",
 ) -> tuple[socket.socket, Keys]:
     """An authenticated blocking connection to the launcher at ``address``, or at the first of several, with
-    commas between, that answers.
+    commas between, that answers. What finds the address is asked again after each problem.
 
     Refused or dropped connections are tried again, with growing random pauses, until ``timeout`` seconds
     have passed.
     """
     deadline = time.monotonic() + timeout
     terms = Terms(Role.LAUNCHER, rank, LAUNCHER_RANK, generation)
-    addresses = address.split(",")
     pause, patience = _RETRY_SECONDS, _CONNECT_SECONDS
+    problem: Exception | None = None
     while True:
+        where = address(problem) if callable(address) else address
+        addresses = where.split(",")
         try:
             return _dial_one_of(addresses, secret, terms, deadline, patience)
         except AuthenticationError as error:
             if len(addresses) == 1 or time.monotonic() >= deadline:
-                raise AuthenticationError(f"rank {rank}: the store at {address}: {error}") from None
+                raise AuthenticationError(f"rank {rank}: the store at {where}: {error}") from None
+            problem = error
         except AnotherUserError as error:
-            raise BootstrapError(f"rank {rank}: the store at {address}: {error}") from None
+            if not callable(address) or time.monotonic() + pause >= deadline:
+                raise AnotherUserError(f"rank {rank}: the store at {where}: {error}") from None
+            problem = error
         except (OSError, StartTimeoutError) as error:
+            problem = error
             if time.monotonic() + pause >= deadline:
                 raise StartTimeoutError(
-                    f"rank {rank}: no connection to the store of {keeper} at {address} within {timeout:g} s "
+                    f"rank {rank}: no connection to the store of {keeper} at {where} within {timeout:g} s "
                     f"({error}); is {keeper} still running?"
                 ) from None
         time.sleep(endpoints.jittered(pause))
@@ -105,7 +120,7 @@ class StoreClient:
 
     def __init__(
         self,
-        address: str,
+        address: str | Finder,
         secret: bytes,
         rank: int,
         generation: int,
