@@ -196,7 +196,8 @@ def _read(path: str) -> str:
         found = os.fstat(descriptor)
         # Of a volume, as Kubernetes mounts secrets, root is the owner, and the group may read.
         others = 0o077 if found.st_uid == os.geteuid() else 0o027
-        if not stat.S_ISREG(found.st_mode) or found.st_mode & others:
+        is_ours = found.st_uid in (os.geteuid(), 0)
+        if not (stat.S_ISREG(found.st_mode) and is_ours) or found.st_mode & others:
             raise ValueError(
                 f"{FILE_VARIABLE}={shown(path)} is not a file that this user alone can read (chmod 600)"
             )

@@ -96,12 +96,16 @@ def test_the_environment_is_the_way_where_there_is_neither(monkeypatch: pytest.M
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
 @pytest.mark.parametrize(("mode", "is_taken"), [(0o440, True), (0o400, True), (0o444, False), (0o460, False)])
-def test_a_file_of_a_volume_belongs_to_somebody_else(tmp_path: Path, mode: int, is_taken: bool) -> None:
+@pytest.mark.parametrize("owner", [0, 12345])
+def test_a_file_of_a_volume_belongs_to_root(
+    tmp_path: Path, mode: int, is_taken: bool, owner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "secret"
     file.write_text(HEX)
-    os.chown(file, 12345, -1)
+    os.chown(file, owner, -1)
     file.chmod(mode)
-    if is_taken:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    if is_taken and owner == 0:
         assert secret.take({secret.FILE_VARIABLE: str(file)}) == SECRET
     else:
         with pytest.raises(ValueError, match="alone"):
