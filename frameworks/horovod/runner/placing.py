@@ -206,8 +206,10 @@ def _check_controller(arguments: argparse.Namespace) -> None:
     """Refuses options that whoever starts the ranks does not have."""
     if arguments.bind_to not in (None, values.BINDINGS[-1]) and uses_mpi(arguments):
         raise HostsError("--bind-to: mpirun and jsrun bind ranks in their own ways: see --binding-args")
-    if arguments.gpus_per_rank and uses_mpi(arguments):
-        raise HostsError("--gpus-per-rank: mpirun and jsrun start ranks in their own ways; leave it out")
+    for name in ("gpus_per_rank", "wdir"):
+        if getattr(arguments, name) and uses_mpi(arguments):
+            option = f"--{name.replace('_', '-')}"
+            raise HostsError(f"{option}: mpirun and jsrun start ranks in their own ways; leave it out")
     for name in ("remote_shell", "rendezvous"):
         if getattr(arguments, name) is not None and uses_mpi(arguments):
             option = f"--{name.replace('_', '-')}"

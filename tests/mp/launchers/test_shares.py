@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import sshd
@@ -17,7 +18,9 @@ VARIABLES = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 TELL = f"""
 import json, os
 from horovod.common import basics as hvd
+from horovod.common.collective.byte_objects import objects
 hvd.init()
+objects.allgather_object(hvd.rank())
 print(json.dumps([sorted(os.sched_getaffinity(0)), *map(os.environ.get, {VARIABLES})]), flush=True)
 """
 
@@ -56,3 +59,33 @@ def test_on_each_host(hosts: Hosts, policy: list[str]) -> None:
     status, stdout, stderr = hosts.run(*hosts.command(*options), sys.executable, "-c", TELL)
     assert status == 0, stderr.decode()
     assert told(stdout) == sorted([*bound(1), *bound(2)])
+
+
+@SSHD
+@POLICIES
+def test_ranks_start_in_the_folder_that_is_named(hosts: Hosts, tmp_path: Path, policy: list[str]) -> None:
+    """The program is looked for there, too; relative paths of other options stay those of the caller."""
+    folder = tmp_path / "of the ranks"
+    folder.mkdir()
+    (folder / "where.py").write_text(
+        "import os\nfrom horovod.common import basics as hvd\n"
+        "from horovod.common.collective.byte_objects import objects\n"
+        "hvd.init()\nobjects.allgather_object(0)\nprint(os.getcwd(), flush=True)\n"
+    )
+    where = f"{sshd.HOSTS[0]}:1,{sshd.HOSTS[1]}:1"
+    options = ["-np", "2", "-H", where, *policy, "--wdir", str(folder), "--output-filename", str(tmp_path)]
+    status, stdout, stderr = hosts.run(*hosts.command(*options), "where.py")
+    assert status == 0, stderr.decode()
+    assert sorted(line[3:] for line in stdout.decode().splitlines()) == [f"<stdout>:{folder}"] * 2
+
+
+@SSHD
+@POLICIES
+def test_a_host_without_the_folder_is_named(hosts: Hosts, tmp_path: Path, policy: list[str]) -> None:
+    absent = f"--wdir {tmp_path}/absent: there is no such folder"
+    far = f"{sshd.HOSTS[1]}:1,{sshd.HOSTS[2]}:1"
+    options = ["-np", "2", *policy, "--wdir", str(tmp_path / "absent")]
+    status, _, stderr = hosts.run(*hosts.command(*options, "-H", far), "where.py")
+    assert status == 1 and all(f"{host}: {absent}" in stderr.decode() for host in sshd.HOSTS[1:])
+    status, _, stderr = hosts.run(*options, "where.py")
+    assert (status, stderr.decode()) == (2, f"horovodrun: error: {absent} on this host\n")

@@ -68,6 +68,7 @@ def test_options_of_other_launchers_need_one(option: str, capsys: pytest.Capture
         ("--jsrun -H localhost:2", "-H: jsrun takes the hosts of its LSF job"),
         ("--mpi --bind-to core", "--bind-to: mpirun and jsrun bind ranks in their own ways"),
         ("--mpi --gpus-per-rank 1", "--gpus-per-rank: mpirun and jsrun start ranks in their own ways"),
+        ("--mpi --wdir d", "--wdir: mpirun and jsrun start ranks in their own ways"),
         ("--bind-to socket", "'socket' is not one of core, numa, none"),
         ("--jsrun --ranks 0", "--ranks: jsrun does not tell"),
         ("--jsrun --output-filename d", "--output-filename: jsrun does not tell"),

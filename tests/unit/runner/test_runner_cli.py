@@ -257,6 +257,12 @@ def test_a_script_is_run_by_this_interpreter(tmp_path: Path, monkeypatch: pytest
         runnable(["python3", "train.py"])
     (tmp_path / "train.py").chmod(0o755)  # with a first line of its own
     assert runnable(["./train.py"]) == ["./train.py"]
+    monkeypatch.chdir("/")  # and in another folder
+    assert runnable(["./train.py"], str(tmp_path)) == ["./train.py"]
+    (tmp_path / "train.py").chmod(0o644)
+    assert runnable(["train.py"], str(tmp_path)) == [sys.executable, "train.py"]
+    with pytest.raises(CommandError, match="no such file"):
+        runnable(["train.py"])
 
 
 @pytest.mark.parametrize("module", ["horovod", "horovod.runner.launch"])

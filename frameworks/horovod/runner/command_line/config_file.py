@@ -88,6 +88,7 @@ _TOP: dict[str, _Flags] = {
     "rendezvous": "--rendezvous",
     "bind_to": "--bind-to",
     "gpus_per_rank": "--gpus-per-rank",
+    "wdir": "--wdir",
     "max_restarts": "--max-restarts",
     "wait_for_hosts": "--wait-for-hosts",
     "node_rank": "--node-rank",

@@ -55,6 +55,7 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     add("--bind-to", type=values.binding, metavar="WHAT", help=binding)
     gpus = "let each rank see N GPUs of its host only, its own (CUDA_VISIBLE_DEVICES)"
     add("--gpus-per-rank", type=values.integer, metavar="N", help=gpus)
+    add("--wdir", type=values.absolute_path, metavar="DIR", help="start the ranks in DIR, on every host")
     restarts = "when a rank fails, start all ranks again, N times at most (0)"
     add("--max-restarts", type=values.integer, metavar="N", help=restarts)
     grace = "ranks that are to end have S seconds before they are killed (5)"

@@ -86,7 +86,7 @@ class JobHosts:
         self._logins[host] += 1
         marker = f"{JOB_VARIABLE}={self.number_at(host)}"
         way = way or Route(setup.target(self._arguments, host), self._loop, self.guardian)
-        return RemoteNode(way, marker, self.network.ports)
+        return RemoteNode(way, marker, self.network.ports, self._arguments.wdir)
 
     def reach(self, remotes: Sequence[RemoteNode], hosts: Sequence[str]) -> None:
         """Brings up the agents of other hosts, on all at the same time; ``hosts`` are all that the user has

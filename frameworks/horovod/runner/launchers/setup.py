@@ -37,12 +37,16 @@ Supervise = Callable[[argparse.Namespace, FileWriter, Loop, Sequence[Sink], cont
 def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
     """Runs ``arguments.command`` as ``arguments.num_proc`` ranks and returns the status of the job."""
     _open_standard_streams()
-    try:
-        arguments.command = runnable(arguments.command)
+    load, wdir = _load(arguments), arguments.wdir
+    is_here = wdir is None or os.path.isdir(wdir)
+    if load.ranks and not is_here:
+        complain(f"--wdir {wdir}: there is no such folder on this host")
+        return USAGE_STATUS
+    try:  # where the folder is on other hosts only, they say it
+        arguments.command = runnable(arguments.command, wdir or "") if is_here else arguments.command
     except CommandError as error:
         complain(str(error))
         return error.status
-    load = _load(arguments)
     limits.make_room(load)
     refusal = limits.refusal(load)
     if refusal is not None:
@@ -60,7 +64,11 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
 
 def shares(arguments: argparse.Namespace) -> dict[str, Any]:
     """What the options say of how ranks share their host, as fields of ``Work``."""
-    return {"bind_to": arguments.bind_to or binding.NONE, "gpus_per_rank": arguments.gpus_per_rank or 0}
+    return {
+        "bind_to": arguments.bind_to or binding.NONE,
+        "gpus_per_rank": arguments.gpus_per_rank or 0,
+        "wdir": arguments.wdir,
+    }
 
 
 def target(arguments: argparse.Namespace, host: str) -> ssh.Target:

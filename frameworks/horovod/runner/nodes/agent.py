@@ -125,7 +125,11 @@ class Agent:
             self._start(said)
         elif tag == Tag.ASK:
             self._marker = said["marker"]
-            self._channel.send(Tag.HELLO, _hello(said["ports"], said["launcher"]))
+            if said["wdir"] is not None and not os.path.isdir(said["wdir"]):
+                refusal = f"--wdir {said['wdir']}: there is no such folder"
+                self._channel.send(Tag.REFUSED, [refusal, _NOT_RUN_STATUS])
+            else:
+                self._channel.send(Tag.HELLO, _hello(said["ports"], said["launcher"]))
         elif tag == Tag.DIAL:
             self._relay.dial(said, self._guard)
         elif tag == Tag.END_SSH:
@@ -174,8 +178,8 @@ class Agent:
             os.environ["PATH"] = environment.get("PATH", os.defpath)  # in which the command is looked for
             placements = [Placement(*fields) for fields in said["placements"]]
             orphan = said["orphan_seconds"]
-            command, size = runnable(said["command"]), said["size"]
-            shared = {name: said[name] for name in ("bind_to", "gpus_per_rank")}
+            command, size = runnable(said["command"], said["wdir"] or ""), said["size"]
+            shared = {name: said[name] for name in ("bind_to", "gpus_per_rank", "wdir")}
             self._node.start(Work(command, environment, placements, size, orphan_seconds=orphan, **shared))
         except CommandError as error:
             self._channel.send(Tag.REFUSED, [str(error), error.status])

@@ -111,7 +111,8 @@ class LocalNode:
         share: binding.Share | None = None,
     ) -> None:
         """Starts one process, which counts as rank ``number`` in all that the node tells."""
-        process = start_rank(command, environment, reads_input, share and share.cores)
+        folder = None if self._work is None else self._work.wdir
+        process = start_rank(command, environment, reads_input, share and share.cores, folder)
         self._guardian.watch(process.pid)
         self._children.expect(process.pid)
         pairs = zip(STREAMS, process.outputs, strict=True)

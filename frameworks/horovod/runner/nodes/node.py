@@ -23,7 +23,8 @@ class Work:
     job; ``stdin_rank`` is the rank, if any, that reads the launcher's standard input; ``orphan_seconds`` is
     how long ranks have to end by themselves without the launcher, if not as long as usual; ``notice`` is the
     file, if any, that says that the host is about to be taken away; ``bind_to`` is how they share its cores,
-    and ``gpus_per_rank`` how many of its GPUs each sees, if not all, see ``binding``.
+    and ``gpus_per_rank`` how many of its GPUs each sees, if not all, see ``binding``; ``wdir`` is the folder
+    that they start in, if not that of the process which starts them.
     """
 
     command: Sequence[str]
@@ -35,6 +36,7 @@ class Work:
     notice: str | None = None
     bind_to: str = binding.NONE
     gpus_per_rank: int = 0
+    wdir: str | None = None
 
 
 class Events(Protocol):

@@ -24,18 +24,19 @@ class CommandError(ValueError):
         self.status = status
 
 
-def runnable(command: Sequence[str]) -> list[str]:
-    """The user's command as it is started: ``train.py`` is run by the Python that runs this.
+def runnable(command: Sequence[str], folder: str = "") -> list[str]:
+    """The user's command as it is started in ``folder``: ``train.py`` is run by the Python that runs this.
 
     Raises:
         CommandError: its first word is no program.
     """
     program = command[0]
-    if shutil.which(program) is not None:
+    path = os.path.join(folder, program)
+    if shutil.which(path if os.sep in program else program) is not None:
         return list(command)
-    if os.path.isfile(program) and program.endswith(".py"):
+    if os.path.isfile(path) and program.endswith(".py"):
         return [sys.executable, *command]
-    if os.path.exists(program):
+    if os.path.exists(path):
         raise CommandError(f"{program}: not executable", _NOT_EXECUTABLE_STATUS)
     advice = "; without it, a script runs with the Python of horovodrun" if _PYTHON.fullmatch(program) else ""
     absent = "no such file" if program.endswith(".py") or os.sep in program else "command not found"
@@ -89,9 +90,10 @@ def start_rank(
     environment: Mapping[str, str],
     reads_input: bool,
     cores: Collection[int] | None = None,
+    folder: str | None = None,
 ) -> RankProcess:
-    """Starts the command in a session of its own, with its output in pipes, bound to ``cores`` if there are
-    any. Only with ``reads_input`` it has something to read.
+    """Starts the command in a session of its own, with its output in pipes, bound to ``cores`` and in
+    ``folder`` if there are any. Only with ``reads_input`` it has something to read.
     """
     pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
     try:
@@ -102,6 +104,7 @@ def start_rank(
                 stdout=pipes[0][1],
                 stderr=pipes[1][1],
                 env=environment,
+                cwd=folder,
                 start_new_session=True,
             )
     except BaseException:

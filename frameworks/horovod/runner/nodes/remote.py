@@ -37,9 +37,9 @@ class RemoteNode:
     called when the host is about to be taken away (True), or is not any more.
     """
 
-    def __init__(self, way: Way, marker: str, ports: range | None = None) -> None:
+    def __init__(self, way: Way, marker: str, ports: range | None = None, wdir: str | None = None) -> None:
         """``way`` leads to the agent there; ``marker`` stands in the environment of all processes of the job
-        there; ``ports`` are those that the user allows the job.
+        there; ``ports`` are those that the user allows the job; ``wdir`` is a folder that has to be there.
         """
         self.host = way.host
         self.stopped: list[int] = []
@@ -52,6 +52,7 @@ class RemoteNode:
         way.on_frame, way.on_cut = self._on_frame, self._on_cut
         self._marker = marker
         self._ports = ports
+        self._wdir = wdir
         self._events: Events | None = None
         self._alive: set[int] = set()
         self._open: set[tuple[int, str]] = set()
@@ -71,7 +72,8 @@ class RemoteNode:
         self.route.dial(relay)
         self._tended = self._pinged = time.monotonic()
         ports = None if self._ports is None else [self._ports[0], self._ports[-1]]
-        self._send(Tag.ASK, {"ports": ports, "marker": self._marker, "launcher": _own_addresses()})
+        question = {"ports": ports, "marker": self._marker, "launcher": _own_addresses(), "wdir": self._wdir}
+        self._send(Tag.ASK, question)
 
     def start(
         self,
