@@ -1,5 +1,7 @@
 """Signals to horovodrun, and the processes that it ends."""
 
+import contextlib
+import os
 import shlex
 import signal
 import time
@@ -94,6 +96,46 @@ def test_killed_launcher_leaves_nothing(job: Launcher) -> None:
     job.wait_until_gone(3.0)
     until(lambda: not children & {child.pid for child in guard.processes()}, job.census)
     process.communicate()
+
+
+def _guard_of(launcher: int) -> int:
+    """Its process, or 0."""
+    for process in guard.processes():
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            if process.parent == launcher and guard.__file__.encode() in command:
+                return process.pid
+    return 0
+
+
+def test_a_guard_that_somebody_has_ended_is_told_and_replaced(job: Launcher) -> None:
+    process = job.start("-np", "2", *rank_script("print('ready', flush=True); time.sleep(60)"))
+    read_until(process, b"ready", 2)
+    first = _guard_of(process.pid)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: _guard_of(process.pid) not in (0, first), job.census)
+    second = _guard_of(process.pid)
+    process.kill()
+    said = process.communicate(timeout=within(10))[1]
+    assert b"process %d, which would end the ranks" % first in said
+    assert b"process %d has taken its place" % second in said
+    job.wait_until_gone(3.0)
+
+
+def test_guards_that_are_ended_all_the_time_are_given_up(job: Launcher) -> None:
+    process = job.start(
+        "-np", "2", *rank_script("print('ready', flush=True); sys.stdin.read(); time.sleep(4)")
+    )
+    read_until(process, b"ready", 2)
+    seen: set[int] = set()
+    while process.poll() is None:
+        if (pid := _guard_of(process.pid)) and pid not in seen:
+            seen.add(pid)
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    stderr = process.communicate(timeout=within(20))[1]
+    assert process.returncode == 0 and len(seen) == 10
+    assert b"there is no other one: 10 have been ended by now" in stderr
 
 
 def test_daemons_of_the_ranks_are_ended(job: Launcher) -> None:

@@ -60,10 +60,9 @@ class JobHosts:
         self.variables = {**options.environment(arguments), JOB_VARIABLE: self._number, **variables}
         self.environment = {**os.environ, **self.variables}
         self.network = interfaces.from_environment(self.environment)
-        self.guardian = Guardian(f"{JOB_VARIABLE}={self._number}")
+        self.guardian = Guardian(f"{JOB_VARIABLE}={self._number}", loop.children, self.warn)
         stack.callback(self.guardian.dismiss)
         stack.callback(loop.children.kill_strays)
-        loop.children.expect(self.guardian.pid, is_tool=True)
         self._offered: secret.Offer | None = None
 
     def _new_welcome(self) -> Welcome | None:

@@ -74,10 +74,9 @@ def _supervise(
     marker = secrets.token_hex(8)
     environment = {**launcher_environment(os.environ, added), _MARKER: marker}
     way = _way(arguments, _job(arguments, environment, added))
-    guardian = Guardian(f"{_MARKER}={marker}")
+    guardian = Guardian(f"{_MARKER}={marker}", loop.children, lambda text: _warn(sinks[1], text))
     stack.callback(guardian.dismiss)
     stack.callback(loop.children.kill_strays)
-    loop.children.expect(guardian.pid, is_tool=True)
     if arguments.verbose or sinks[1].is_terminal:
         line = escaped(shlex.join(way.start.words)) if arguments.verbose else f"{arguments.num_proc} ranks"
         sinks[1].put(f"horovodrun: {way.name}: {line}\n".encode())
@@ -95,6 +94,10 @@ def _supervise(
     whole = {**environment, **way.start.environment}
     node.start_one(0, way.start.words, whole, arguments.stdin_rank is not None)
     return supervisor.run([node])
+
+
+def _warn(sink: Sink, text: str) -> None:
+    sink.put(f"horovodrun: warning: {escaped(text)}\n".encode())
 
 
 def _way(arguments: argparse.Namespace, job: Job) -> _Way:

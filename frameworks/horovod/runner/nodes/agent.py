@@ -200,8 +200,7 @@ class Agent:
     def _guard(self) -> Guardian:
         """The one of all that runs here."""
         if self._guardian is None:
-            self._guardian = Guardian(self._marker)
-            self._loop.children.expect(self._guardian.pid, is_tool=True)
+            self._guardian = Guardian(self._marker, self._loop.children, tell)
         return self._guardian
 
     def _tell_finished(self) -> None:

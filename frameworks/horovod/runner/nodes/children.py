@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
 
 from . import guard
 
@@ -22,6 +23,7 @@ class Children:
         self._expected: set[int] = set()
         self._tools = guard.children(os.getpid())
         self._codes: dict[int, int] = {}
+        self._on_end: dict[int, Callable[[], None]] = {}
         _become_subreaper()
 
     def expect(self, pid: int, is_tool: bool = False) -> None:
@@ -30,8 +32,17 @@ class Children:
         if is_tool:
             self._tools.add(pid)
 
+    def look_after(self, pid: int, on_end: Callable[[], None]) -> None:
+        """A tool that is to be there as long as the job: ``on_end`` is called when it has ended."""
+        self._tools.add(pid)
+        self._on_end[pid] = on_end
+
     def reap(self) -> None:
         """Takes every child that has ended; to be called after each SIGCHLD."""
+        for on_end in list(self._ended()):
+            on_end()
+
+    def _ended(self) -> Iterator[Callable[[], None]]:
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -40,6 +51,8 @@ class Children:
             if pid == 0:
                 return
             self._tools.discard(pid)
+            if pid in self._on_end:
+                yield self._on_end.pop(pid)
             if pid in self._expected:
                 self._expected.discard(pid)
                 self._codes[pid] = os.waitstatus_to_exitcode(status)
