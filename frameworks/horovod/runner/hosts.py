@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 _MOST_SLOTS = 1_000_000
@@ -119,6 +119,29 @@ def check_slots(hosts: Sequence[Host], np: int) -> None:
         raise HostsError(
             f"-np {np} is more than the {_many(slots, 'slot')} of {listed}: raise one or lower the other"
         )
+
+
+def select(
+    hosts: Sequence[Host],
+    include: Collection[str] | None,
+    exclude: Collection[str],
+    same: Callable[[str], str] = str.lower,
+) -> list[Host]:
+    """The hosts of ``include`` (None: all) but those of ``exclude``, in their order; a name of the latter may
+    be of no host. ``same`` makes names alike that mean one host.
+
+    Raises:
+        HostsError: there is no such host, or none is left.
+    """
+    own = {same(host.name) for host in hosts}
+    listed = ",".join(host.name for host in hosts[:8]) + (",..." if len(hosts) > 8 else "")
+    if absent := [name for name in include or () if same(name) not in own]:
+        raise HostsError(f"--include {','.join(absent)}: no host of this job is called so; it has {listed}")
+    wanted = own if include is None else set(map(same, include))
+    found = [host for host in hosts if same(host.name) in wanted - set(map(same, exclude))]
+    if not found:
+        raise HostsError(f"--exclude {','.join(exclude)}: no host is left of {listed}")
+    return found
 
 
 def narrow(

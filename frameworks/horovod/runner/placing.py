@@ -10,6 +10,7 @@ from .hosts import Host, HostsError
 
 OWN, MPI, JSRUN = "gloo", "mpi", "jsrun"
 ELASTIC = "elastic"
+_CHOICES = (("--include", "include"), ("--exclude", "exclude"))
 
 # Each of them tells an MPI launcher the hosts of its allocation.
 _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "COBALT_NODEFILE", lsf.JOB)
@@ -32,6 +33,7 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         _refuse_meeting(arguments)
         arguments.host_list, arguments.num_proc = _hosts(arguments)
     else:
+        _refuse_choice(arguments)
         arguments.host_list, arguments.num_proc = meeting.place(arguments)
     count = arguments.num_proc
     if count < 1:
@@ -65,6 +67,8 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
             "--stdin-rank: in an elastic job ranks pass from process to process, and your terminal cannot; "
             "leave it out, or debug in a job without --min-np"
         )
+    if arguments.rendezvous is not None or arguments.host_discovery_script is not None:
+        _refuse_choice(arguments)
     if arguments.rendezvous is not None:
         arguments.num_proc = _number_at_start(arguments)
         arguments.host_list = meeting.place_elastic(arguments)
@@ -153,7 +157,8 @@ def uses_mpi(arguments: argparse.Namespace) -> bool:
 
 def leaves_hosts_to_launcher(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
     """Whether mpirun knows the hosts itself: nobody has named any, and an allocation has some."""
-    named = arguments.hosts is not None or arguments.hostfile is not None
+    options = (arguments.hosts, arguments.hostfile, arguments.include, arguments.exclude)
+    named = any(value is not None for value in options)
     return not named and any(name in environ for name in _ALLOCATIONS)
 
 
@@ -191,8 +196,22 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
     elif lsf_hosts is not None:
         found = lsf_hosts
     else:
+        _refuse_choice(arguments)
         found = [_own_host(np, per_node)]
+    if arguments.include is not None or arguments.exclude is not None:
+        found = hosts.select(found, arguments.include, arguments.exclude or (), _identity)
     return hosts.narrow(launchers.united(found), np, nnodes, per_node)
+
+
+def _identity(name: str) -> str:
+    return "localhost" if launchers.is_this_host(name) else name.lower()
+
+
+def _refuse_choice(arguments: argparse.Namespace) -> None:
+    """What means nothing where there are no hosts to choose from."""
+    for option, name in _CHOICES:
+        if getattr(arguments, name) is not None:
+            raise HostsError(f"{option}: it chooses among hosts of -H, --hostfile or a batch system only")
 
 
 def _own_host(np: int | None, per_node: int | None) -> Host:
@@ -224,8 +243,8 @@ def _check_controller(arguments: argparse.Namespace) -> None:
             raise HostsError(f"{option}: these options are for {whose}; add --mpi, or leave {option} out")
     if arguments.controller != JSRUN:
         return
-    for option, value in (("-H", arguments.hosts), ("--hostfile", arguments.hostfile)):
-        if value is not None:
+    for option, name in (("-H", "hosts"), ("--hostfile", "hostfile"), *_CHOICES):
+        if getattr(arguments, name) is not None:
             raise HostsError(f"{option}: jsrun takes the hosts of its LSF job; leave {option} out")
     for option, value in (("--ranks", arguments.ranks), ("--output-filename", arguments.output_filename)):
         if value is not None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod.runner import launchers
-from horovod.runner.hosts import Host, HostsError, Placement, allocate, narrow, parse, read_hostfile
+from horovod.runner.hosts import Host, HostsError, Placement, allocate, narrow, parse, read_hostfile, select
+from horovod.runner.launch import parse_args
 
 NAMES = st.from_regex(r"\A[a-z0-9_][a-z0-9._-]{0,8}[a-z0-9]\Z")
 ADDRESSES = st.ip_addresses(v=6).map(str)
@@ -195,3 +196,41 @@ def test_numbers_that_contradict_each_other_are_refused(np, nnodes, per_node, sa
 
 def test_this_host_goes_by_several_names() -> None:
     assert launchers.choose(parse("localhost:1,127.0.0.1:1,[::1]:1")) == "direct"
+
+
+def test_some_of_the_hosts() -> None:
+    hosts = parse("a:2,B:1,c:3")
+    assert select(hosts, None, []) == hosts
+    assert select(hosts, ["C", "a"], ["x"]) == parse("a:2,c:3")
+    assert select(hosts, None, ["b", "a"]) == parse("c:3")
+    with pytest.raises(HostsError, match="--include d: no host of this job is called so; it has a,B,c"):
+        select(hosts, ["a", "d"], [])
+    with pytest.raises(HostsError, match="--exclude a: no host is left of a,B,c"):
+        select(hosts, ["a"], ["a"])
+
+
+@pytest.mark.parametrize("policy", [[], ["--min-np", "2"]], ids=["static", "elastic"])
+def test_options_choose_hosts(policy: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("localhost slots=2\nn1 slots=1\nn2 slots=1\n[fd00::1] slots=2\n")
+    hosts = [*policy, "-np", "auto", "--hostfile", str(file)]
+
+    def chosen(*options: str) -> list[str]:
+        return list(map(str, parse_args([*hosts, *options, "prog"]).host_list))
+
+    assert chosen("--include", "n[1-2]") == ["n1:1", "n2:1"]
+    assert chosen("--exclude=n1,n7,[fd00::1]") == ["localhost:2", "n2:1"]
+    assert chosen("--exclude", "127.0.0.1", "--include", "localhost,fd00::1") == ["[fd00::1]:2"]
+    for options, said in (
+        (["--include", "n[1"], "'n[1' is no list of hosts, such as node1,node[3-5]"),
+        (["--include", "n3"], "--include n3: no host of this job is called so"),
+    ):
+        with pytest.raises(SystemExit):
+            chosen(*options)
+        assert said in capsys.readouterr().err
+    places = [["-np", "2"], ["-np", "2", "--rendezvous", ":29500", "--wait-for-hosts", "1"]]
+    places += [["-np", "2", "--host-discovery-script", "script"]] if policy else []
+    for place in places:
+        with pytest.raises(SystemExit):
+            parse_args([*policy, *place, "--exclude", "n1", "prog"])
+        assert "--exclude: it chooses among hosts of -H" in capsys.readouterr().err

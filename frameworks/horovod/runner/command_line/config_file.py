@@ -89,6 +89,8 @@ _TOP: dict[str, _Flags] = {
     "bind_to": "--bind-to",
     "gpus_per_rank": "--gpus-per-rank",
     "wdir": "--wdir",
+    "include": "--include",
+    "exclude": "--exclude",
     "max_restarts": "--max-restarts",
     "wait_for_hosts": "--wait-for-hosts",
     "node_rank": "--node-rank",

@@ -44,6 +44,9 @@ def add_general(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help='the same, as lines of FILE such as "localhost slots=4"',
     )
+    include = "of the hosts of -H, --hostfile or the batch system, use these only, such as node1,node[3-5]"
+    add("--include", type=values.host_names, metavar="HOSTS", help=include)
+    add("--exclude", type=values.host_names, metavar="HOSTS", help="leave these out")
     nodes = "use the first N hosts; -np ranks are dealt to them evenly"
     add("--nnodes", type=values.integer, metavar="N", help=nodes)
     add("--nproc-per-node", type=values.integer, metavar="N", help="how many ranks to run on each host")

@@ -147,6 +147,16 @@ def binding(text: str) -> str:
     return text
 
 
+def host_names(text: str) -> list[str]:
+    """Names of hosts, such as node1,gpu[01-16]; an IPv6 address may stand in brackets."""
+    from horovod.bootstrap import slurm
+
+    try:
+        return slurm.nodes(re.sub(r"\[([^][]*:[^][]*)\]", r"\1", text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of hosts, such as node1,node[3-5]") from None
+
+
 def absolute_path(text: str) -> str:
     """A path, from here."""
     if not text:
