@@ -1,9 +1,11 @@
-"""How many ranks a job has, on which hosts, and who starts them: from options, and from an LSF job."""
+"""How many ranks a job has, on which hosts, and who starts them: from options, and from a batch system."""
 
 import argparse
+import math
 from collections.abc import Mapping
 
-from . import hosts, launchers, limits, lsf, meeting
+from . import allocations, hosts, launchers, limits, meeting
+from .allocations import Allocation
 from .command_line import values
 from .command_line.origins import COMMAND_LINE
 from .hosts import Host, HostsError
@@ -13,7 +15,7 @@ ELASTIC = "elastic"
 _CHOICES = (("--include", "include"), ("--exclude", "exclude"))
 
 # Each of them tells an MPI launcher the hosts of its allocation.
-_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "COBALT_NODEFILE", lsf.JOB)
+_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "COBALT_NODEFILE", allocations.JOB)
 
 
 def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
@@ -23,11 +25,12 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         HostsError: they contradict each other, or say too little.
     """
     _check_restarts(arguments)
+    _take_allocation(arguments, environ)
     if is_elastic(arguments):
         _place_elastic(arguments)
         return
     _refuse_elastic(arguments)
-    _take_lsf(arguments, environ)
+    _choose_jsrun(arguments, environ)
     arguments.joining = 0
     if arguments.rendezvous is None:
         _refuse_meeting(arguments)
@@ -47,7 +50,7 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 def says_where(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
     """Whether there is anything that says how many ranks to start."""
     names = ("num_proc", "nnodes", "nproc_per_node", "hosts", "hostfile", "min_np", "host_discovery_script")
-    return any(getattr(arguments, name) is not None for name in names) or lsf.JOB in environ
+    return any(getattr(arguments, name) is not None for name in names) or bool(allocations.find(environ))
 
 
 def is_elastic(arguments: argparse.Namespace) -> bool:
@@ -73,7 +76,8 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
         arguments.num_proc = _number_at_start(arguments)
         arguments.host_list = meeting.place_elastic(arguments)
     elif arguments.host_discovery_script is None:
-        if arguments.num_proc is None and arguments.hosts is None and arguments.hostfile is None:
+        places = (arguments.hosts, arguments.hostfile, arguments.allocation)
+        if arguments.num_proc is None and all(place is None for place in places):
             arguments.num_proc = arguments.max_np or arguments.min_np
         arguments.host_list, arguments.num_proc = _hosts(arguments)
         hosts.check_slots(arguments.host_list, arguments.num_proc)
@@ -81,7 +85,7 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
         _check_script(arguments.host_discovery_script)
         if arguments.hosts is not None or arguments.hostfile is not None:
             raise HostsError("--host-discovery-script says where to start: leave -H and --hostfile out")
-        arguments.host_list, arguments.lsf_hosts = [], None
+        arguments.host_list = []
         arguments.num_proc = _number_at_start(arguments)
     _check_cooldown(arguments)
     arguments.min_np = arguments.num_proc if arguments.min_np is None else arguments.min_np
@@ -162,29 +166,35 @@ def leaves_hosts_to_launcher(arguments: argparse.Namespace, environ: Mapping[str
     return not named and any(name in environ for name in _ALLOCATIONS)
 
 
-def _take_lsf(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """What an LSF job says where the options say nothing: its hosts, and that jsrun is the way to them."""
-    arguments.lsf_hosts = None
-    if arguments.hosts is not None or arguments.hostfile is not None:
+def _take_allocation(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """The hosts that a batch system gives, where the options name none. mpirun knows them itself."""
+    arguments.allocation = None
+    places = ("hosts", "hostfile", "rendezvous", "host_discovery_script")
+    if any(getattr(arguments, name) is not None for name in places):
         return
-    found = lsf.hosts(environ)
-    if found is None:
-        return
-    arguments.lsf_hosts, variable = found
-    arguments.origins["lsf_hosts"] = f"environment variable {variable}"
+    found = allocations.find(environ)
+    chosen = any(getattr(arguments, name) is not None for _, name in _CHOICES)
+    if found is not None and (found.counts_ranks or chosen or not uses_mpi(arguments)):
+        arguments.allocation = found
+        arguments.origins["allocation"] = f"environment variable {found.variable}"
+
+
+def _choose_jsrun(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """In an LSF job that has it, it is the way to the hosts."""
     import shutil  # only here: the help is to be quick
 
-    if arguments.controller is None and shutil.which("jsrun") is not None:
+    is_lsf = arguments.allocation is not None and allocations.JOB in environ
+    if is_lsf and arguments.controller is None and shutil.which("jsrun") is not None:
         arguments.controller = JSRUN
-        arguments.origins["controller"] = f"environment variable {lsf.JOB}"
+        arguments.origins["controller"] = f"environment variable {allocations.JOB}"
 
 
 def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
     """The hosts that the job may use, and how many ranks it has."""
     asked = arguments.num_proc
     nnodes, per_node = arguments.nnodes, arguments.nproc_per_node
-    lsf_hosts = getattr(arguments, "lsf_hosts", None)
-    if asked is None and per_node is None and nnodes is None and lsf_hosts is None:
+    allocation = arguments.allocation
+    if asked is None and per_node is None and nnodes is None and allocation is None:
         raise HostsError("-np is missing: say how many ranks to start, for example -np 2, or -np auto")
     if arguments.hosts is not None and arguments.hostfile is not None:
         raise HostsError("-H and --hostfile both say where to start: give one of them")
@@ -193,14 +203,26 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
         found = hosts.parse(arguments.hosts)
     elif arguments.hostfile is not None:
         found = hosts.read_hostfile(arguments.hostfile)
-    elif lsf_hosts is not None:
-        found = lsf_hosts
+    elif allocation is not None:
+        found = _allocated(allocation, np, nnodes, per_node)
     else:
         _refuse_choice(arguments)
         found = [_own_host(np, per_node)]
     if arguments.include is not None or arguments.exclude is not None:
         found = hosts.select(found, arguments.include, arguments.exclude or (), _identity)
     return hosts.narrow(launchers.united(found), np, nnodes, per_node)
+
+
+def _allocated(
+    allocation: Allocation, np: int | None, nnodes: int | None, per_node: int | None
+) -> list[Host]:
+    """The hosts of an allocation. Where that counts tasks, who says how many ranks run on a host is right."""
+    found = allocation.hosts
+    if allocation.counts_ranks:
+        return found
+    if per_node is None and np is not None and (nnodes or len(found) == 1):
+        per_node = math.ceil(np / (nnodes or 1))
+    return [Host(host.name, max(host.slots, per_node or 0)) for host in found]
 
 
 def _identity(name: str) -> str:

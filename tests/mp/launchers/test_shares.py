@@ -1,4 +1,4 @@
-"""What ranks get of their host, on this one and on others, in static and elastic jobs."""
+"""Where ranks run and what they get of their host, on this one and on others, in static and elastic jobs."""
 
 import json
 import os
@@ -89,3 +89,13 @@ def test_a_host_without_the_folder_is_named(hosts: Hosts, tmp_path: Path, policy
     assert status == 1 and all(f"{host}: {absent}" in stderr.decode() for host in sshd.HOSTS[1:])
     status, _, stderr = hosts.run(*options, "where.py")
     assert (status, stderr.decode()) == (2, f"horovodrun: error: {absent} on this host\n")
+
+
+@SSHD
+def test_hosts_of_a_batch_system(hosts: Hosts) -> None:
+    batch = {"SLURM_JOB_NODELIST": ",".join(sshd.HOSTS), "SLURM_TASKS_PER_NODE": "1(x2),2"}
+    command = hosts.command("--exclude", sshd.HOSTS[1], "sh", "-c", "echo $HOROVOD_RANK on $HOROVOD_HOSTNAME")
+    status, stdout, stderr = hosts.run(*command, **batch)
+    assert status == 0, stderr.decode()
+    lines = sorted(line.partition(">:")[2] for line in stdout.decode().splitlines())
+    assert lines == [f"0 on {sshd.HOSTS[0]}", f"1 on {sshd.HOSTS[2]}", f"2 on {sshd.HOSTS[2]}"]

@@ -109,9 +109,9 @@ def _value(
     from ..ending import GRACE_SECONDS  # only here: the help is to be quick
 
     value = getattr(arguments, dest)
-    lsf_hosts = getattr(arguments, "lsf_hosts", None)
-    if dest == "hosts" and lsf_hosts is not None:
-        return ",".join(map(str, lsf_hosts)), arguments.origins["lsf_hosts"]
+    allocation = getattr(arguments, "allocation", None)
+    if dest == "hosts" and allocation is not None:
+        return ",".join(map(str, allocation.hosts)), arguments.origins["allocation"]
     if dest in arguments.origins:
         return value, arguments.origins[dest]
     if variable is not None and variable in environ:

@@ -138,7 +138,10 @@ def _job(arguments: argparse.Namespace, environment: dict[str, str], added: Mapp
     is_here = hosts is not None and all(is_this_host(host.name) for host in hosts)
     given = {"PYTHONUNBUFFERED": "1"}
     if arguments.controller == placing.JSRUN:
-        hosts, is_here = arguments.lsf_hosts, True  # it passes on the whole environment by itself
+        hosts, is_here = (
+            arguments.allocation and arguments.allocation.hosts,
+            True,
+        )  # it passes on the whole environment by itself
     elif hosts is not None:
         local_size = max(min(host.slots, size) for host in hosts)
         given["OMP_NUM_THREADS"] = environment.get("OMP_NUM_THREADS") or str(threads(local_size))
