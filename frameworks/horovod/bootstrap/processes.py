@@ -22,6 +22,10 @@ _WAIT_FOR_RANKS = (TORCHRUN, JSRUN, OPEN_MPI, MVAPICH2, MPICH, SRUN)
 _WAIT_FOR_NOBODY = ("sh", "bash", "dash", "ash", "zsh", "ksh", "csh", "tcsh", "fish", "systemd", "init")
 
 
+# These start a container, outside of it, from where nobody may look into them.
+_CONTAINERS = ("bwrap", "apptainer", "singularity", "starter", "starter-suid", "unshare", "enroot", "podman")
+
+
 class Process(NamedTuple):
     """One process, and no later one of the same number."""
 
@@ -64,7 +68,8 @@ def own_process() -> Process:
 def launcher_process(launcher: str) -> Process:
     """The nearest ancestor that is no rank itself, as wrappers of ranks are: it has not the variables of the
     launcher in its environment, or another user owns it. One of them alone says nothing: a platform that
-    starts torchrun on each host may give it a RANK.
+    starts torchrun on each host may give it a RANK. From within a container, wrappers outside are known by
+    their names.
     """
     source = source_of(launcher)
     pid = os.getppid()
@@ -74,7 +79,7 @@ def launcher_process(launcher: str) -> Process:
                 names = (entry.partition("=")[0] for entry in file.read().split("\0"))
                 is_rank = source.has_started(dict.fromkeys(names, ""))
         except OSError:
-            break
+            is_rank = _name(pid) in (*_WAIT_FOR_NOBODY, *_CONTAINERS)
         if not is_rank:
             break
         pid = int(_stat(pid)[1])

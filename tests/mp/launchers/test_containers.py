@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from launch import Launcher
+from other_launchers import command_of
 from rank_scripts import read_until
 
 OWN_PROCESSES = ("--user", "--pid", "--fork", "--mount-proc")
@@ -25,6 +26,7 @@ hvd.init()
 value = hvd.allreduce_(bytearray([hvd.rank() + 1]), op=1, name="x")
 print("rank", hvd.rank(), "of", hvd.local_size(), "has", value[0], flush=True)
 """
+PYTHON = f"{sys.executable} -c 'import os; exec(os.environ[\"WORK\"])'"
 WAITS = WORK + "import time; time.sleep(600)"
 
 
@@ -86,3 +88,18 @@ def test_none_is_left_when_launcher_and_guard_are_killed(job: Launcher) -> None:
         os.kill(pid, signal.SIGKILL)
     job.finish(process, 20)
     job.wait_until_gone(10)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [_within(OWN_PROCESSES, WORK), ["sh", "-c", f"unshare --user {PYTHON} || exit; true"]],
+    ids=["out of sight", "wrapped"],
+)
+def test_ranks_of_torchrun_find_each_other(job: Launcher, command: list[str]) -> None:
+    """By its store where they cannot see it, and past a wrapper that they cannot look into."""
+    torchrun = [*command_of("torchrun", 2), "--no-python"]
+    environment = {**job.environment, "WORK": WORK}
+    result = job.finish(job.popen([*torchrun, *command], env=environment), 90)
+    assert result.returncode == 0, result.output
+    for rank in range(2):
+        assert f"rank {rank} of 2 has 3" in result.output

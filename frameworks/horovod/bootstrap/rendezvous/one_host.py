@@ -24,17 +24,21 @@ _SOCKETS = "/proc/net/unix"
 _PREFIX = "unix:@"
 
 
+class UnseenError(BootstrapError):
+    """The process of the launcher is out of sight."""
+
+
 def store_address(identity: Identity, environ: Mapping[str, str]) -> tuple[str, bytes]:
     """The store's address, and what proves to it that one may ask: known to every process of the user, equal
     on all ranks of a job on one host, and in no other job.
 
     Raises:
-        BootstrapError: nothing that tells the job from others can be seen from here.
+        UnseenError: nothing that tells the job from others can be seen from here.
     """
     try:
         launcher = launcher_process(identity.launcher)
     except OSError as error:
-        raise BootstrapError(
+        raise UnseenError(
             f"rank {identity.rank} cannot see the process of {identity.launcher} that has started it "
             f"({error}): is each rank in a container of its own? Start all ranks of a host in one "
             "container, or start them by horovodrun"

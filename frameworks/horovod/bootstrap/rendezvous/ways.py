@@ -51,12 +51,18 @@ def find_rendezvous(
         BootstrapError: there is no way to meet; the text says what to provide.
     """
     rendezvous = Rendezvous(identity, _job(identity, environ), own, own)
+    unseen: BootstrapError | None = None
     if carrier is None and identity.local_size == identity.size:
-        _on_one_host(rendezvous, environ)
-        return rendezvous
+        try:
+            _on_one_host(rendezvous, environ)
+            return rendezvous
+        except one_host.UnseenError as error:  # from within a container: as on several hosts
+            unseen = error
     rendezvous.carrier = carrier or carrier_of(identity, environ, timeout)
     if rendezvous.carrier:
         _by_carrier(rendezvous, rendezvous.carrier, environ, network)
+    elif unseen is not None and (own is None or not first_host(identity, environ)):
+        raise unseen
     elif own is None:
         raise BootstrapError(_how_to_give_a_secret(identity, environ))
     else:
