@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 STOP_SIGNALS = (signal.SIGTSTP, signal.SIGCONT)
 _CAUGHT = (
@@ -14,6 +15,7 @@ _CAUGHT = (
     signal.SIGCHLD,
     *STOP_SIGNALS,
 )
+_STOP_SECONDS = 0.2
 
 
 class SignalQueue:
@@ -57,3 +59,23 @@ class SignalQueue:
         signal.set_wakeup_fd(self._previous_wakeup)
         os.close(self.descriptor)
         os.close(self._write_end)
+
+
+def stay_in_foreground() -> None:
+    """Stops the job of the shell that this process is in while that is in the background, as the system does
+    with whoever reads the terminal there. A rank is of another session, and would take what is typed for
+    the shell.
+    """
+    while _is_in_background():
+        begin = time.monotonic()
+        os.killpg(os.getpgrp(), signal.SIGTTIN)
+        time.sleep(_STOP_SECONDS / 4)
+        if time.monotonic() < begin + _STOP_SECONDS:  # ignored, or there is no shell that could go on with it
+            return
+
+
+def _is_in_background() -> bool:
+    try:
+        return os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:  # no terminal, or another one than that of the shell
+        return False

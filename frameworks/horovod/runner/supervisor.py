@@ -16,7 +16,7 @@ from .nodes.loop import Loop
 from .nodes.node import STREAMS, Node
 from .rank_output import RankOutput
 from .report import Failure, Process, failure_report
-from .signals import STOP_SIGNALS
+from .signals import STOP_SIGNALS, stay_in_foreground
 from .sink import Sink
 from .standstill import Standstill, looks_of
 
@@ -85,10 +85,12 @@ class Supervisor:
         ending: Ending | None = None,
         journal: Journal | None = None,
         on_report: Callable[[bytes], None] | None = None,
+        reads_terminal: bool = False,
     ) -> None:
         """``on_failure`` gets the cause and the report of a job that fails, ``on_report`` what the policy of
         an elastic job reports; without them, stderr does.
         ``ending`` knows the limits that the user has set; ``journal`` gets all that happens.
+        ``reads_terminal``: a rank does.
         """
         self._loop = loop
         self._sinks = sinks
@@ -99,6 +101,7 @@ class Supervisor:
         self._on_failure = on_failure or self._show_report
         self._on_report = on_report or (lambda report: self._sinks[1].put(report, self))
         self._journal = journal or Journal()
+        self._reads_terminal = reads_terminal
         self._nodes: Sequence[Node] = ()
         self._pids: dict[int, int] = {}
         self._policy: Policy | None = None
@@ -283,6 +286,8 @@ class Supervisor:
             self._broadcast(signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGSTOP)
         else:
+            if self._reads_terminal:
+                stay_in_foreground()
             self._broadcast(signal.SIGCONT)
 
     def _broadcast(self, number: int) -> None:

@@ -3,6 +3,10 @@
 import os
 import pty
 import re
+import select
+import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +15,8 @@ from pathlib import Path
 import pytest
 from launch import MODULE, Launcher
 from load import within
+
+from horovod.runner.nodes import guard
 
 BAR = (
     "import sys, time\n"
@@ -133,6 +139,71 @@ def test_the_answer_may_come_through_a_pipe() -> None:
     command = [*MODULE, "-np", "2", "--stdin-rank", "0", sys.executable, "-c", code]
     done = subprocess.run(command, env=Launcher().environment, capture_output=True, input=b"four\n")
     assert done.returncode == 0 and b"4\n" in done.stdout and b"[1]<stdout>:no\n" in done.stdout
+
+
+_PROMPT = "shell% "
+
+
+class Shell:
+    """A shell for people, with jobs."""
+
+    def __init__(self) -> None:
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            look = {"TERM": "xterm", "NO_COLOR": "1", "PS1": _PROMPT}
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], {**Launcher().environment, **look})
+        self._shown = ""
+
+    def type(self, text: str) -> None:
+        """Presses keys."""
+        os.write(self.master, text.encode())
+
+    def wait_for(self, text: str, presses: str = "") -> None:
+        """Reads until a text is there, and presses keys meanwhile."""
+        deadline = time.monotonic() + within(20)
+        while text not in self._shown:
+            assert time.monotonic() < deadline, self._shown
+            if select.select([self.master], [], [], 0.3)[0]:
+                self._shown += os.read(self.master, 4096).decode(errors="replace")
+            else:
+                self.type(presses)
+        self._shown = self._shown.partition(text)[2]
+
+    def end(self) -> None:
+        """Ends it, and what it has left."""
+        guard.signal_all(guard.descendants(self.pid), signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.master)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
+def test_in_the_background_no_rank_takes_what_is_typed_for_the_shell() -> None:
+    """As any program that reads the terminal there, the job is stopped, however it has come there."""
+    shell = Shell()
+    command = shlex.join([*MODULE, "-np", "1", "--stdin-rank", "0", "sh", "-c", "echo ready; head -n 1"])
+    try:
+        shell.wait_for(_PROMPT)
+        shell.type(f"{command} &\n")
+        shell.wait_for("Stopped", presses="\n")
+        shell.wait_for(_PROMPT)
+        shell.type("fg\n")
+        shell.wait_for(">:ready")
+        shell.type("\x1a")
+        shell.wait_for("Stopped")
+        shell.wait_for(_PROMPT)
+        shell.type("bg\n")
+        shell.wait_for("&\r\n")
+        shell.wait_for(_PROMPT)
+        shell.type("echo $((6 * 7))\n")
+        shell.wait_for("42\r\n")
+        shell.wait_for("Stopped", presses="\n")
+        shell.wait_for(_PROMPT)
+        shell.type("fg\n")
+        shell.type("for the rank\n")
+        shell.wait_for(">:for the rank")
+    finally:
+        shell.end()
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "events"])

@@ -90,6 +90,7 @@ def _supervise_once(
         on_failure,
         options.ending(arguments),
         arguments.journal,
+        reads_terminal=arguments.stdin_rank is not None,
     )
     status = job.hosts.status = supervisor.run(job.start(supervisor))
     return supervisor, status

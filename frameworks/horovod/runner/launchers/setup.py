@@ -22,7 +22,7 @@ from ..nodes.loop import Loop
 from ..nodes.rank_process import CommandError, runnable
 from ..nodes.reach import ReachError
 from ..rank_output import FILES_OF_A_RANK, open_files
-from ..signals import SignalQueue
+from ..signals import SignalQueue, stay_in_foreground
 from ..sink import Sink
 from . import is_this_host
 
@@ -107,6 +107,8 @@ def _launch(arguments: argparse.Namespace, opened: Opened, supervise: Supervise)
     with contextlib.ExitStack() as stack:
         signals = SignalQueue()
         stack.callback(signals.close)
+        if arguments.stdin_rank is not None:
+            stay_in_foreground()
         sinks = [Sink(1, signals.wake)]
         sinks.append(sinks[0] if _are_same(1, 2) else Sink(2, signals.wake))
         sinks[0].on_loss = lambda reason: _tell_loss(sinks[1], "stdout", reason)

@@ -86,7 +86,16 @@ def _supervise(
     hosts = _hosts_of_ranks(arguments, way.name)
     arguments.journal.start(arguments.command, hosts)
     ending = options.ending(arguments)
-    supervisor = Supervisor(loop, sinks, outputs, hosts, testimony, ending=ending, journal=arguments.journal)
+    supervisor = Supervisor(
+        loop,
+        sinks,
+        outputs,
+        hosts,
+        testimony,
+        ending=ending,
+        journal=arguments.journal,
+        reads_terminal=arguments.stdin_rank is not None,
+    )
     relay = Relay(supervisor, sinks, way.tag, way.name, arguments.num_proc, testimony)
     node = LauncherNode(loop.selector, loop.children, guardian, relay, way.passes_stop_on)
     relay.drain = node.abandon
