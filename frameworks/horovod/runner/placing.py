@@ -118,21 +118,16 @@ def _number_at_start(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_elastic(arguments: argparse.Namespace) -> None:
-    """What means nothing where the number of ranks is fixed."""
-    for name in (
-        "max_np",
-        "spares",
-        "reset_limit",
-        "elastic_timeout",
-        "slots_per_host",
-        "chaos",
-        "preemption_signal",
-        "preemption_file",
-        "blacklist_cooldown_range",
-    ):
+    """What means nothing where the number of ranks is fixed. Of those of Horovod 0.28 a warning tells."""
+    old = ("max_np", "reset_limit", "elastic_timeout", "slots_per_host", "blacklist_cooldown_range")
+    for name in (*old, "spares", "chaos", "preemption_signal", "preemption_file"):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
-            raise HostsError(f"{option}: only in an elastic job; give --min-np, too, or leave {option} out")
+            if name not in old:
+                raise HostsError(
+                    f"{option}: only in an elastic job; give --min-np, too, or leave {option} out"
+                )
+            arguments.warnings.append(f"{option} has no effect: only in an elastic job; give --min-np, too")
 
 
 def _check_restarts(arguments: argparse.Namespace) -> None:
@@ -244,7 +239,7 @@ def _own_host(np: int | None, per_node: int | None) -> Host:
 
 
 def _check_controller(arguments: argparse.Namespace) -> None:
-    """Refuses options that whoever starts the ranks does not have."""
+    """Refuses options that whoever starts the ranks does not have, or warns of those of Horovod 0.28."""
     if arguments.bind_to not in (None, values.BINDINGS[-1]) and uses_mpi(arguments):
         raise HostsError("--bind-to: mpirun and jsrun bind ranks in their own ways: see --binding-args")
     for name in ("gpus_per_rank", "wdir"):
@@ -262,7 +257,7 @@ def _check_controller(arguments: argparse.Namespace) -> None:
             and not uses_mpi(arguments)
             and not _is_overruled(arguments, name)
         ):
-            raise HostsError(f"{option}: these options are for {whose}; add --mpi, or leave {option} out")
+            arguments.warnings.append(f"{option} has no effect: it is for {whose}; add --mpi")
     if arguments.controller != JSRUN:
         return
     for option, name in (("-H", "hosts"), ("--hostfile", "hostfile"), *_CHOICES):

@@ -157,3 +157,9 @@ def test_events_go_to_no_file_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     status, _, stderr = Launcher().run("-np", "1", "--events", str(tmp_path / "link"), "true")
     assert status == 2 and b"is a symbolic link" in stderr and not (tmp_path / "target").exists()
+
+
+def test_what_has_no_effect_is_a_warning(job: Launcher) -> None:
+    result = job.finish(job.start("-np", "1", "--num-nccl-streams", "2", "--reset-limit=3", "true"), 30)
+    assert result.returncode == 0 and result.output.count("horovodrun: warning: ") == 2, result.output
+    assert "warning: --num-nccl-streams has no effect: this version does not steer NCCL" in result.output

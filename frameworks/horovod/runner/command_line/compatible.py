@@ -1,28 +1,25 @@
 """Options of Horovod 0.28 that this version does not need or does not have.
 
-What such an option asks for is either so anyway, and it is accepted, or it is not, and the option is refused
-with the reason. None is unknown, so that a command line of Horovod 0.28 is never misread.
+What such an option asks for is either so anyway, or it is not, and a warning says why. None is unknown and
+none ends the job, so that a command line and a file of Horovod 0.28 start, and are never misread.
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 _NO_NCCL = "this version does not steer NCCL, which chooses its streams and rings itself"
-_TWO_TIMEOUTS = (
-    "use --start-timeout for the start, --hang-timeout for operations, and HOROVOD_GLOO_TIMEOUT_SECONDS "
-    "for the Gloo library"
-)
 
 
 @dataclass(frozen=True)
 class _Option:
-    """``values``: how many follow. ``so``: the reason why it is accepted. Else it is refused: ``refusal``."""
+    """``values``: how many follow. It has no effect: what it asks for is ``so`` anyway, or it is ``missing``,
+    for the reason that is given.
+    """
 
     flags: tuple[str, ...]
     values: int = 0
     so: str = ""
-    refusal: str = ""
+    missing: str = ""
 
     @property
     def dest(self) -> str:
@@ -38,42 +35,27 @@ _OPTIONS = (
     _Option(("--hierarchical-allgather",), so="the library chooses what is fastest between hosts"),
     _Option(("--no-hierarchical-allgather",), so="the library chooses what is fastest between hosts"),
     _Option(("--no-torus-allreduce",), so="there is none"),
-    _Option(("--torus-allreduce",), refusal=_NO_NCCL),
-    _Option(("--num-nccl-streams",), 1, refusal=_NO_NCCL),
-    _Option(("--gloo-timeout-seconds",), 1, refusal=_TWO_TIMEOUTS),
+    _Option(("--torus-allreduce",), missing=_NO_NCCL),
+    _Option(("--num-nccl-streams",), 1, missing=_NO_NCCL),
 )
 
 
-class _Refuse(argparse.Action):
-    """Ends the program with the reason."""
-
-    def __init__(self, refusal: str, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]
-        self._refusal = refusal
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[object] | None,
-        option_string: str | None = None,
-    ) -> None:
-        parser.error(f"{option_string}: {self._refusal}; leave {option_string} out")
-
-
 def without_effect() -> dict[str, str]:
-    """The options that are accepted, by attribute, and why they change nothing."""
-    return {option.dest: option.so for option in _OPTIONS if option.so}
+    """The options, by attribute, and why they change nothing."""
+    return {option.dest: option.so or option.missing for option in _OPTIONS}
+
+
+def warnings(arguments: argparse.Namespace) -> list[str]:
+    """A line for each option that asks for what will not be."""
+    given = [option for option in _OPTIONS if option.missing and getattr(arguments, option.dest)]
+    return [f"{option.flags[0]} has no effect: {option.missing}" for option in given]
 
 
 def add_compatible(parser: argparse.ArgumentParser) -> None:
     """Adds them all; --help does not show them."""
     for option in _OPTIONS:
         given: dict[str, object] = {"dest": option.dest, "default": None, "help": argparse.SUPPRESS}
-        if option.refusal:
-            given |= {"action": _Refuse, "refusal": option.refusal}
-            given["nargs"] = option.values
-        elif option.values:
+        if option.values:
             given["nargs"] = option.values
         else:
             given["action"] = "store_true"

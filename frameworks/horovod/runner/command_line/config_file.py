@@ -177,9 +177,10 @@ def _exports(path: str, value: object) -> list[str]:
 
 
 def _controller(path: str, value: object) -> str:
-    if value not in _CONTROLLERS:
+    name = str(value).lower()
+    if name not in _CONTROLLERS:
         raise ConfigFileError(f"{path}: controller: {value!r} is none of {', '.join(_CONTROLLERS)}")
-    return f"--{value}"
+    return f"--{name}"
 
 
 def _nearest(key: str) -> str:

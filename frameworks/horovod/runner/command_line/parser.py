@@ -85,7 +85,9 @@ def _read(parser: "_Parser", own: Sequence[str]) -> argparse.Namespace:
         if typed.keys() & _PLACES:  # the file's may be the other of the two
             from_file = {name: value for name, value in from_file.items() if name not in _PLACES}
         sources.insert(0, (f"config file {path}", from_file))
-    return origins.combine(parser, sources)
+    arguments = origins.combine(parser, sources)
+    arguments.warnings = compatible.warnings(arguments)
+    return arguments
 
 
 def new_parser() -> "_Parser":

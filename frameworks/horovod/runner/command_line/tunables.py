@@ -151,6 +151,14 @@ TUNABLES = {
             "call it from one thread for each process set (default)",
         ),
     ),
+    "Gloo": (
+        Tunable(
+            "--gloo-timeout-seconds",
+            "HOROVOD_GLOO_TIMEOUT_SECONDS",
+            _SECONDS,
+            "where tensors travel by Gloo: wait at most S seconds for other ranks (30)",
+        ),
+    ),
     "logging": (
         Tunable(
             "--log-level",

@@ -122,6 +122,8 @@ def _launch(arguments: argparse.Namespace, opened: Opened, supervise: Supervise)
             complain(f"--events {arguments.events}: {error}")
             return USAGE_STATUS
         try:
+            for text in arguments.warnings:
+                sinks[1].put(f"horovodrun: warning: {escaped(text)}\n".encode())
             loop = Loop(signals, Children())
             stack.callback(loop.close)
             return supervise(arguments, files, loop, sinks, stack)
