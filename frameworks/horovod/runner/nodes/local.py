@@ -87,7 +87,9 @@ class LocalNode:
             self._guardian.allow(work.orphan_seconds)
         for place in work.placements:
             share = binding.share_of_rank(work.bind_to, place.local_rank, place.local_size)
-            environment = rank_environment(work.environment, place, work.size, share and share.threads)
+            environment = rank_environment(
+                work.environment, place, work.size, share.threads if share else None
+            )
             environment |= self._gpus(place.local_rank, place.local_size)
             self.start_one(place.rank, work.command, environment, place.rank == work.stdin_rank, share)
 
@@ -97,7 +99,7 @@ class LocalNode:
         limits.make_room(limits.Load(slots))
         slot = self._free_slot()
         share = binding.share_of_rank(self._work.bind_to, slot, slots)
-        own = shared_by(slots, share and share.threads)
+        own = shared_by(slots, share.threads if share else None)
         environment = {**own, **self._work.environment, **variables, **self._gpus(slot, slots)}
         self.start_one(number, self._work.command, environment, reads_input=False, share=share)
         self._ranks[-1].may_be_replaced, self._ranks[-1].slot = True, slot
@@ -112,7 +114,7 @@ class LocalNode:
     ) -> None:
         """Starts one process, which counts as rank ``number`` in all that the node tells."""
         folder = None if self._work is None else self._work.wdir
-        process = start_rank(command, environment, reads_input, share and share.cores, folder)
+        process = start_rank(command, environment, reads_input, share.cores if share else None, folder)
         self._guardian.watch(process.pid)
         self._children.expect(process.pid)
         pairs = zip(STREAMS, process.outputs, strict=True)
