@@ -30,7 +30,7 @@ def test_snippets_that_start_a_job_run(tmp_path, program):
 def test_every_snippet_has_a_framework_that_runs_it():
     assert {program.page for program in snippets.programs_without_ranks()} == {
         "docs/run.md",
-        "docs/internals.md",
+        "docs/engines.md",
     }
     assert {"README.md", "docs/torch.md", "docs/howto.md"} <= {program.page for program in PROGRAMS}
     assert [program.title for program in snippets.programs_with("none")] == []

@@ -107,7 +107,7 @@ def _agent(change: str) -> str:
 
 
 def test_what_is_no_message_is_named_with_its_host(ssh: Ssh) -> None:
-    ssh.does(_agent("agent._hello = lambda ports: [1]"))
+    ssh.does(_agent("agent._hello = lambda *_: [1]"))
     status, _, stderr = ssh.run("-np", "1", "-H", "far:1", "true")
     assert status == 1 and b"error: far: what its agent sent as HELLO cannot be read" in stderr
     assert b"Traceback" not in stderr

@@ -32,9 +32,9 @@ def test_a_job_that_needs_no_port_runs_without_one(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("MASTER_PORT", raising=False)
     job = object.__new__(direct._Job)
     said: list[str] = []
-    job.placements, job._remotes, job._network = allocate(parse("localhost:2"), 2), {}, ANY_NETWORK
-    monkeypatch.setattr(job, "_warn", said.append)
-    assert job._master("127.0.0.1") == {}
+    job.placements, job._remotes = allocate(parse("localhost:2"), 2), {}
+    job.hosts = SimpleNamespace(network=ANY_NETWORK, warn=said.append)  # type: ignore[assignment]
+    assert job._master("unix:@store") == {}
     assert said[0].startswith("MASTER_PORT is not set: all ports of ")
 
 

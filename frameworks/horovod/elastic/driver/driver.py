@@ -5,6 +5,7 @@ of them make the next generation.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .causes import failures, first_status, outcome
 from .decisions import Attempt, Decision, End, Form, GiveUp, Kill, Limits, Notify, Start
 from .numbering import number
 from .progress import Progress
@@ -215,7 +216,7 @@ class Driver:
         if self._has_finished:
             left = [each for each in self._workers.values() if each.generation or not self.generation]
             if all(worker.is_killed for worker in left):
-                return self._outcome()
+                return outcome(self.attempts, self.generation)
             if not self.generation and self._in(State.WAITING):
                 return End(
                     1, "a worker ended with exit status 0 and without hvd.init(), where others wait for it"
@@ -231,19 +232,6 @@ class Driver:
                 self._last_status, "the workers have failed by themselves again, soon after they went on"
             )
         return None
-
-    def _outcome(self) -> End:
-        """Of a job that nobody works for any more, and that some have ended with status 0."""
-        for attempt in self._failures:
-            if attempt.is_own:
-                who = f"worker {attempt.worker}" if attempt.rank is None else f"rank {attempt.rank}"
-                return End(attempt.status, f"{who} has failed, and the others have ended in good order")
-        return End(0, "")
-
-    @property
-    def _failures(self) -> list[Attempt]:
-        """Those of the current generation."""
-        return [each for each in self.attempts if each.generation == self.generation]
 
     def _may_hold(self, worker: Worker) -> bool:
         """Whether it has the state of the training, as far as anybody knows: who trains may not have told it
@@ -278,12 +266,7 @@ class Driver:
 
     @property
     def _last_status(self) -> int:
-        """Of a job that fails: that of the first who failed in the last generation in which somebody did, and
-        rather not of those whom the job has ended. One that ended in order was no success either.
-        """
-        failed = [attempt for attempt in self.attempts if attempt.status]
-        failed = [attempt for attempt in failed if not attempt.was_ended] or failed
-        return next((each.status for each in failed if each.generation == failed[-1].generation), 1)
+        return first_status(self.attempts)
 
     def _starts(self, now: float) -> list[Decision]:
         if self._has_finished:
@@ -301,7 +284,11 @@ class Driver:
             return []
         waiting = [worker for worker in self._in(State.WAITING) if not worker.is_killed]
         taken = self._with_state(chosen(waiting, self._slots, self._most), waiting)
-        if self._has_finished and 0 < len(taken) < self.limits.fewest and not self._failures:
+        if (
+            self._has_finished
+            and 0 < len(taken) < self.limits.fewest
+            and not failures(self.attempts, self.generation)
+        ):
             left = f"and of those who still trained {len(taken)} of at least {self.limits.fewest} are left"
             self._end = End(1, f"a worker has ended with exit status 0, {left}")
         if self._end is not None or not self._may_form(taken, now):

@@ -1,0 +1,28 @@
+"""What the workers that failed make of the status of a job. Pure."""
+
+from collections.abc import Sequence
+
+from .decisions import Attempt, End
+
+
+def failures(attempts: Sequence[Attempt], generation: int) -> list[Attempt]:
+    """Those of one generation."""
+    return [each for each in attempts if each.generation == generation]
+
+
+def outcome(attempts: Sequence[Attempt], generation: int) -> End:
+    """Of a job that nobody works for any more, and that some have ended with status 0 in this generation."""
+    for attempt in failures(attempts, generation):
+        if attempt.is_own:
+            who = f"worker {attempt.worker}" if attempt.rank is None else f"rank {attempt.rank}"
+            return End(attempt.status, f"{who} has failed, and the others have ended in good order")
+    return End(0, "")
+
+
+def first_status(attempts: Sequence[Attempt]) -> int:
+    """Of a job that fails: that of the first who failed in the last generation in which somebody did, and
+    rather not of those whom the job has ended. One that ended in order was no success either.
+    """
+    failed = [attempt for attempt in attempts if attempt.status]
+    failed = [attempt for attempt in failed if not attempt.was_ended] or failed
+    return next((each.status for each in failed if each.generation == failed[-1].generation), 1)
