@@ -123,7 +123,8 @@ def test_noise_among_the_messages_ends_the_job_with_the_hosts_name(ssh: Ssh) -> 
 @pytest.mark.parametrize("hosts", ["localhost:1,far:2", "near:1,far:2"])
 def test_a_launcher_that_was_stopped_for_long_says_so(ssh: Ssh, hosts: str) -> None:
     """Its agents end their ranks meanwhile, and it ends soon after it goes on."""
-    ssh.does(_agent("from horovod.runner.nodes import carrier; carrier.PATIENCE_SECONDS = 3.0"))
+    two = 'host="${@: -2:1}"; export SSH_CONNECTION="192.0.2.1 1 192.0.2.${#host} 22"; '  # are not one
+    ssh.does(two + _agent("from horovod.runner.nodes import carrier; carrier.PATIENCE_SECONDS = 3.0"))
     process = ssh.start("-np", "3", "-H", hosts, sys.executable, "-c", "import time; time.sleep(600)")
     remote = hosts.count(",") + ("near" in hosts)
     deadline = time.monotonic() + within(30)
