@@ -41,7 +41,6 @@ from .worker_output import WorkerOutputs
 if TYPE_CHECKING:
     from ..call.call import Call
 
-_START_SECONDS = 30.0
 _ORPHAN_SECONDS = 10.0  # for the step that the ranks are in, and for what they save
 
 
