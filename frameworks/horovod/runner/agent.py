@@ -4,8 +4,8 @@ import argparse
 import os
 import sys
 
-from . import meeting
-from .command_line import options, values
+from . import meeting, timeouts
+from .command_line import values
 
 _USAGE_STATUS = 2
 _START_SECONDS = 600.0
@@ -39,7 +39,7 @@ def join(address: str, name: str | None, slots: int | None, place: int | None, s
     try:
         target, secret = meeting.split(address), common_secret(os.environ)
         name = name or os.environ.get("HOROVOD_HOSTNAME") or os.uname().nodename
-        seconds = options.start_timeout(os.environ, _START_SECONDS) if seconds is None else seconds
+        seconds = (timeouts.start_seconds(os.environ) or _START_SECONDS) if seconds is None else seconds
         return agent.join(target, secret, name, slots, place, seconds)
     except ValueError as error:
         agent.complain(str(error))

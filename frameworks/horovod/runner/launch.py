@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import meeting, placing
+from . import meeting
 from .command_line import parser
 
 if TYPE_CHECKING:
@@ -61,26 +61,34 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def start_job(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
-    """Starts the ranks, and returns the status of the job when it has ended. One branch for each answer of
-    ``launchers.choose``. ``call``: what horovod.run needs of the launcher, see call/call.py.
+    """Starts the ranks, or serves whoever does, and returns the status of the job when it has ended.
+    ``call``: what horovod.run needs of the launcher, see call/call.py.
     """
-    if arguments.launcher == placing.MPI:
-        from .mpi import launch
-
-        return launch.launch(arguments, call)
     if arguments.rendezvous is not None and not meeting.leads(arguments):
         from . import agent
 
         place = arguments.node_rank if arguments.node_rank != meeting.AUTO else None
         return agent.join(arguments.rendezvous, None, None, place, arguments.start_timeout)
-    if arguments.launcher == placing.ELASTIC:
+    from .command_line.new_job import new_job
+
+    try:
+        job = new_job(arguments, os.environ, call)
+    except ValueError as error:
+        from .launchers import setup
+
+        setup.complain(str(error))
+        return setup.USAGE_STATUS
+    if job.launcher is not None:
+        from .mpi import launch as mpi
+
+        return mpi.launch(job, job.launcher)
+    if job.elastic is not None:
         from .elastic import launch as elastic
 
-        return elastic.launch(arguments, call)
+        return elastic.launch(job, job.elastic)
     from .launchers import direct
 
-    arguments.call = call
-    return direct.launch(arguments)
+    return direct.launch(job)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ from .command_line.origins import COMMAND_LINE
 from .hosts import Host, HostsError
 
 OWN, MPI, JSRUN = "gloo", "mpi", "jsrun"
-ELASTIC = "elastic"
 _CHOICES = (("--include", "include"), ("--exclude", "exclude"))
 
 # Each of them tells an MPI launcher the hosts of its allocation.
@@ -19,7 +18,7 @@ _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "COBALT_NODEFILE"
 
 
 def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Completes ``num_proc``, ``host_list``, ``controller`` and ``launcher`` of the options.
+    """Completes ``num_proc``, ``host_list`` and ``controller`` of the options.
 
     Raises:
         HostsError: they contradict each other, or say too little.
@@ -44,7 +43,6 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     hosts.check_slots(arguments.host_list, count)
     arguments.controller = arguments.controller or OWN
     _check_controller(arguments)
-    arguments.launcher = MPI if uses_mpi(arguments) else launchers.choose(arguments.host_list)
 
 
 def says_where(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
@@ -95,7 +93,7 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
             f" --max-np {most}" if most is not None else ""
         )
         raise HostsError(f"{given}: give 1 <= --min-np <= -np <= --max-np")
-    arguments.controller, arguments.launcher = OWN, ELASTIC
+    arguments.controller = OWN
 
 
 def _check_script(script: str) -> None:

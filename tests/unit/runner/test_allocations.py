@@ -72,7 +72,7 @@ def test_options_are_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert arguments.controller == "gloo"
     (tmp_path / "jsrun").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (parse_args(["prog"]).controller, parse_args(["prog"]).launcher) == ("jsrun", "mpi")
+    assert parse_args(["prog"]).controller == "jsrun"
     assert parse_args(["--gloo", "prog"]).controller == "gloo"
     assert parse_args(["-H", "localhost:2", "-np", "2", "prog"]).controller == "gloo"
 

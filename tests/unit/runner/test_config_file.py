@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from horovod.runner import placing
 from horovod.runner.command_line import config_file, options, parser
 from horovod.runner.launch import parse_args
 
@@ -161,7 +162,7 @@ blacklist_cooldown_range: [2, 9]
 def test_an_elastic_job_is_described(file: Path) -> None:
     file.write_text(ELASTIC)
     arguments = parse_args(["--config-file", str(file), "-H", "localhost:4", "--spares", "0", "prog"])
-    assert arguments.launcher == "elastic"
+    assert placing.is_elastic(arguments)
     assert (arguments.min_np, arguments.num_proc, arguments.max_np) == (2, 3, 4)
     assert (arguments.spares, arguments.elastic_timeout, arguments.reset_limit) == (0, 30.0, 5)
     assert arguments.blacklist_cooldown_range == [2.0, 9.0]
@@ -218,7 +219,7 @@ def test_every_key_of_the_reference_is_read(file: Path) -> None:
         "HOROVOD_LOG_HIDE_TIME": "0",
     }
     overruled = parse_args(["--config-file", str(file), "--gloo", "-np", "2", "prog"])
-    assert overruled.controller == "gloo" and overruled.launcher != "mpi"
+    assert overruled.controller == "gloo" and not placing.uses_mpi(overruled)
 
 
 def test_a_missing_file_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

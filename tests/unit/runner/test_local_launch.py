@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from horovod.bootstrap.network.interfaces import ANY_NETWORK
-from horovod.runner import cgroups, limits
-from horovod.runner.command_line import options
+from horovod.runner import cgroups, limits, timeouts
 from horovod.runner.hosts import allocate, parse
 from horovod.runner.launchers import direct
 from horovod.runner.limits import Load
@@ -30,7 +29,7 @@ def test_a_job_that_needs_no_port_runs_without_one(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(direct.endpoints, "free_port", no_port)
     monkeypatch.delenv("MASTER_PORT", raising=False)
-    job = object.__new__(direct._Job)
+    job = object.__new__(direct._Start)
     said: list[str] = []
     job.placements, job._remotes = allocate(parse("localhost:2"), 2), {}
     job.hosts = SimpleNamespace(network=ANY_NETWORK, warn=said.append)  # type: ignore[assignment]
@@ -171,11 +170,11 @@ def test_the_outline_names_the_hosts() -> None:
 
 
 def test_variables_of_times_count_as_the_options_do() -> None:
-    assert options.start_timeout({}) == 30.0 and options.start_timeout({}, 600.0) == 600.0
-    assert options.start_timeout({"HOROVOD_START_TIMEOUT": "1.5"}, 600.0) == 1.5
+    assert timeouts.start_seconds({}) is None
+    assert timeouts.start_seconds({"HOROVOD_START_TIMEOUT": "1.5"}) == 1.5
     for text in ("", "0", "soon", "-1"):  # what the ranks cannot use either
-        assert options.start_timeout({"HOROVOD_START_TIMEOUT": text}) == 30.0
-    assert options.elastic_timeout({}) == 600.0
-    assert options.elastic_timeout({"HOROVOD_ELASTIC_TIMEOUT": "7"}) == 7.0
+        assert timeouts.start_seconds({"HOROVOD_START_TIMEOUT": text}) is None
+    assert timeouts.elastic_seconds({}) == 600.0
+    assert timeouts.elastic_seconds({"HOROVOD_ELASTIC_TIMEOUT": "7"}) == 7.0
     with pytest.raises(ValueError, match="HOROVOD_ELASTIC_TIMEOUT: 'soon' is no number"):
-        options.elastic_timeout({"HOROVOD_ELASTIC_TIMEOUT": "soon"})
+        timeouts.elastic_seconds({"HOROVOD_ELASTIC_TIMEOUT": "soon"})

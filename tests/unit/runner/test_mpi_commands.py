@@ -7,8 +7,8 @@ import pytest
 
 from horovod.runner.hosts import Host
 from horovod.runner.mpi import jsrun, launchers
-from horovod.runner.mpi.job import Job, LauncherError, exported_names, launcher_environment
 from horovod.runner.mpi.launchers import Kind, Launcher
+from horovod.runner.mpi.order import LauncherError, Order, exported_names, launcher_environment
 
 # What launchers print for --version. Of the first four, the first line or lines.
 VERSIONS = {
@@ -32,7 +32,7 @@ VERSIONS = {
 }
 OPEN_MPI = Launcher(Kind.OPEN_MPI, (4, 1, 4), "/bin/mpirun")
 MPICH = Launcher(Kind.MPICH, (4, 0, 2), "/bin/mpirun")
-JOB = Job(["python", "train.py"], 3)
+JOB = Order(["python", "train.py"], 3)
 EVERYTHING = replace(
     JOB,
     hosts=[Host("a", 2), Host("b", 1)],

@@ -2,9 +2,6 @@
 
 import argparse
 import os
-import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from horovod.bootstrap.start_settings import HOST_SECONDS, HOST_TIMEOUT_VARIABLE
 
@@ -12,11 +9,8 @@ from . import values
 from .exports import Export
 from .tunables import TUNABLES
 
-# Options that the launcher and the ranks use: the attribute, and the variable.
-if TYPE_CHECKING:
-    from ..ending import Ending
-
 _FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also before hvd.init()
+# Options that the launcher and the ranks use: the attribute, and the variable.
 VARIABLES = {
     "start_timeout": "HOROVOD_START_TIMEOUT",
     "ssh_fan_out": "HOROVOD_SSH_FAN_OUT",
@@ -27,8 +21,6 @@ VARIABLES = {
     "preemption_file": "HOROVOD_PREEMPTION_FILE",
 }
 FAN_OUT = 32
-START_SECONDS = 30.0
-ELASTIC_SECONDS = 600.0
 
 
 def add_general(parser: argparse.ArgumentParser) -> None:
@@ -164,55 +156,3 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.timeout is not None:
         variables[_FAULTHANDLER] = os.environ.get(_FAULTHANDLER, "1")
     return variables | (arguments.env or {})
-
-
-def ssh_fan_out(environ: Mapping[str, str]) -> int:
-    """On how many hosts one logs in. Raises ValueError for what is no number."""
-    name = VARIABLES["ssh_fan_out"]
-    try:
-        return values.integer(environ.get(name) or str(FAN_OUT))
-    except argparse.ArgumentTypeError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def host_timeout(environ: Mapping[str, str]) -> float:
-    """For how many seconds the connection to a host may be away. Raises ValueError for what is no number."""
-    return _seconds("host_timeout", environ, HOST_SECONDS)
-
-
-def elastic_timeout(environ: Mapping[str, str]) -> float:
-    """For how many seconds an elastic job may be without enough ranks. Raises ValueError for what is no
-    number.
-    """
-    return _seconds("elastic_timeout", environ, ELASTIC_SECONDS)
-
-
-def start_timeout(environ: Mapping[str, str], default: float = START_SECONDS) -> float:
-    """How many seconds hosts have to come. What is no such number has no effect, and the ranks say so."""
-    try:
-        return _seconds("start_timeout", environ, default) or default
-    except ValueError:
-        return default
-
-
-def _seconds(option: str, environ: Mapping[str, str], default: float) -> float:
-    name = VARIABLES[option]
-    try:
-        return values.seconds(environ.get(name) or str(default))
-    except argparse.ArgumentTypeError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def ending(arguments: argparse.Namespace, preemption: int | None = None) -> "Ending":
-    """The limits of a job that begins now; ``preemption`` asks for its end as SIGTERM does."""
-    from ..ending import Ending  # only here: the help is to be quick
-
-    deadline = float("inf") if arguments.timeout is None else time.monotonic() + arguments.timeout
-    return Ending(grace(arguments), deadline, preemption)
-
-
-def grace(arguments: argparse.Namespace) -> float:
-    """Seconds that ranks which are to end have."""
-    from ..ending import GRACE_SECONDS
-
-    return GRACE_SECONDS if arguments.grace is None else float(arguments.grace)

@@ -1,35 +1,31 @@
 """Puts an elastic job together and runs it."""
 
-import argparse
-import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
 
 from horovod.bootstrap.network import endpoints
 from horovod.bootstrap.paths import working_directory
 from horovod.bootstrap.sources import TORCHRUN_MARKS
 from horovod.bootstrap.start_settings import ADDRESS_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
-from horovod.elastic import asking
-from horovod.elastic.driver.decisions import Limits
 from horovod.elastic.driver.driver import Driver
-from horovod.elastic.driver.reliability import COOLDOWN, Reliability
+from horovod.elastic.driver.reliability import Reliability
 
-from ..command_line import exports, options
-from ..file_writer import FileWriter
+from .. import timeouts
+from ..command_line import exports
+from ..job import Elastic, Job
 from ..launchers import is_this_host, setup
 from ..launchers.job_hosts import JOB_VARIABLE, JobHosts
+from ..launchers.setup import Stage
 from ..nodes.joined import Joined
 from ..nodes.local import LocalNode
-from ..nodes.loop import Loop
 from ..nodes.node import Node, Work
 from ..nodes.notice import Notice
 from ..nodes.remote import RemoteNode
 from ..output import Display
 from ..rank_output import RankOutput
-from ..sink import Sink
 from ..supervisor import Supervisor
 from .crew import Crew
 from .discovery import Discovery, HostDiscovery
@@ -38,103 +34,81 @@ from .policy import ElasticPolicy
 from .roster import Roster
 from .worker_output import WorkerOutputs
 
-if TYPE_CHECKING:
-    from ..call.call import Call
-
 _ORPHAN_SECONDS = 10.0  # for the step that the ranks are in, and for what they save
 
 
-def launch(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
-    """Runs ``arguments.command`` as an elastic job and returns its status. A function, of ``call``, has a
-    result on each worker that does its work to the end.
+def launch(job: Job, elastic: Elastic) -> int:
+    """Runs an elastic job and returns its status. A function, of ``job.call``, has a result on each worker
+    that does its work to the end.
     """
-    arguments.call = call
-    return setup.launch(arguments, _supervise)
+
+    def supervise(runnable: Job, stage: Stage) -> int:
+        parts = _Parts(runnable, elastic, stage)
+        stage.journal.start(runnable.work.command, [])
+        return parts.run()
+
+    return setup.launch(job, supervise)
 
 
-def _supervise(
-    arguments: argparse.Namespace,
-    files: FileWriter,
-    loop: Loop,
-    sinks: Sequence[Sink],
-    stack: contextlib.ExitStack,
-) -> int:
-    job = _Job(arguments, files, loop, sinks, stack)
-    arguments.journal.start(arguments.command, [])
-    return job.run()
+class _Parts:
+    """The parts of an elastic job."""
 
-
-class _Job:
-    """The parts of an elastic job. ``stack`` gets what is to be closed."""
-
-    def __init__(
-        self,
-        arguments: argparse.Namespace,
-        files: FileWriter,
-        loop: Loop,
-        sinks: Sequence[Sink],
-        stack: contextlib.ExitStack,
-    ) -> None:
-        self._arguments = arguments
-        self._loop = loop
-        self._sinks = sinks
-        self._stack = stack
-        self._cluster = cluster = JobHosts(arguments, loop, sinks[1], stack, {"HOROVOD_ELASTIC": "1"})
+    def __init__(self, job: Job, elastic: Elastic, stage: Stage) -> None:
+        self._job = job
+        self._elastic = elastic
+        self._stage = stage
+        self._cluster = cluster = JobHosts(job, stage, {"HOROVOD_ELASTIC": "1"})
         self._hosts_that_dial = self._new_hosts_that_dial()
-        self._environment = cluster.environment
-        self._preemption = asking.chosen_signal(self._environment)
-        if self._preemption is not None:
-            loop.catch(self._preemption)
-        self._notice = self._environment.get(options.VARIABLES["preemption_file"]) or None
+        if elastic.preemption is not None:
+            stage.loop.catch(elastic.preemption)
         self._hosts: list[str] = []  # by worker
         self._nodes: list[Node] = []
         self._outputs: dict[tuple[int, str], RankOutput] = {}
-        self._slots = {host.name: host.slots for host in arguments.host_list}
+        self._slots = {host.name: host.slots for host in job.hosts}
         self._discovery = self._new_discovery()
         self._has_told_hosts = False
-        stack.callback(self._part)
+        stage.stack.callback(self._part)
         self._remotes = self._reach_hosts()
-        seconds = options.start_timeout(self._environment)
-        prepare = [] if arguments.call is None else [arguments.call.attach]
-        self._roster = Roster(cluster.secret, self._new_store, loop.wake, cluster.start_seconds, *prepare)
-        stack.callback(self._roster.close)
+        prepare = [] if job.call is None else [job.call.attach]
+        wake = stage.loop.wake
+        self._roster = Roster(cluster.secret, self._new_store, wake, cluster.start_seconds, *prepare)
+        stage.stack.callback(self._roster.close)
         cluster.variables[ADDRESS_VARIABLE] = self._roster.address
         self._crew = Crew(
             self._nodes,
             self._hosts,
             self._outputs,
-            sinks,
+            stage.sinks,
             self._new_node,
-            self._outputs_maker(files),
+            self._outputs_maker(),
             self._begin,
             lambda host: self._slots.get(host, 1),
-            seconds,
-            loop.wake,
+            job.reach.start_seconds or timeouts.START_SECONDS,
+            wake,
         )
 
-    def _outputs_maker(self, files: FileWriter) -> WorkerOutputs:
-        arguments = self._arguments
-        display = Display(arguments.prefix_output_with_timestamp, arguments.ranks)
-        outputs = WorkerOutputs(display, arguments.journal, arguments.output_filename, files)
-        self._stack.callback(outputs.close)
+    def _outputs_maker(self) -> WorkerOutputs:
+        output, stage = self._job.output, self._stage
+        display = Display(output.has_time, output.ranks)
+        outputs = WorkerOutputs(display, stage.journal, output.folder, stage.files)
+        stage.stack.callback(outputs.close)
         return outputs
 
     def run(self) -> int:
         """Until the job is over."""
-        arguments = self._arguments
+        job, elastic, journal = self._job, self._elastic, self._stage.journal
         supervisor = self._supervisor = Supervisor(
-            self._loop,
-            self._sinks,
+            self._stage.loop,
+            self._stage.sinks,
             self._outputs,
             self._hosts,
             self._roster,
-            arguments.verbose,
-            ending=options.ending(arguments, self._preemption),
-            journal=arguments.journal,
-            on_report=None if arguments.call is None else arguments.call.take_report,
+            job.output.is_verbose,
+            ending=job.ending(),
+            journal=journal,
+            on_report=None if job.call is None else job.call.take_report,
         )
-        cooldown = arguments.blacklist_cooldown_range or COOLDOWN
-        driver = Driver(_limits(arguments, self._environment), time.monotonic(), Reliability(tuple(cooldown)))
+        driver = Driver(elastic.limits, time.monotonic(), Reliability(elastic.cooldown))
         policy = self._policy = ElasticPolicy(
             driver,
             self._roster,
@@ -144,24 +118,24 @@ class _Job:
             supervisor.say,
             supervisor.conclude,
             supervisor.find_stopped,
-            arguments.journal,
-            Notice(self._notice, next(filter(is_this_host, self._slots), os.uname().nodename)),
+            journal,
+            Notice(elastic.notice, next(filter(is_this_host, self._slots), os.uname().nodename)),
             supervisor.leave,
-            options.grace(arguments),
-            arguments.chaos,
-            self._preemption,
+            job.grace,
+            elastic.chaos,
+            elastic.preemption,
         )
         status = self._cluster.status = supervisor.run(self._nodes, policy)
-        if arguments.call is not None:
-            arguments.call.ranks = policy.culprit() or policy.ranks()
+        if job.call is not None:
+            job.call.ranks = policy.culprit() or policy.ranks()
         return status
 
     def _new_hosts_that_dial(self) -> HostsThatDial | None:
-        welcome, arguments = self._cluster.welcome, self._arguments
+        welcome = self._cluster.welcome
         if welcome is None:
             return None
-        named = {host.name: host.slots for host in arguments.host_list}
-        return HostsThatDial(welcome.joining, named, arguments.slots_per_host)
+        named = {host.name: host.slots for host in self._job.hosts}
+        return HostsThatDial(welcome.joining, named, self._elastic.slots or 1)
 
     def _discover(self, now: float) -> Mapping[str, int] | None:
         if self._discovery is None:
@@ -173,14 +147,13 @@ class _Job:
         return found
 
     def _new_discovery(self) -> HostDiscovery | None:
-        arguments = self._arguments
         if self._hosts_that_dial is not None:
             return self._hosts_that_dial
-        if arguments.host_discovery_script is None:
+        script, cluster = self._elastic.script, self._cluster
+        if script is None:
             return None
-        script, slots = arguments.host_discovery_script, arguments.slots_per_host
-        discovery = Discovery(self._loop, self._cluster.guardian, script, slots, self._cluster.warn)
-        self._stack.callback(discovery.close)
+        discovery = Discovery(self._stage.loop, cluster.guardian, script, self._elastic.slots, cluster.warn)
+        self._stage.stack.callback(discovery.close)
         return discovery
 
     def _reach_hosts(self) -> list[RemoteNode]:
@@ -236,24 +209,16 @@ class _Job:
         node.start(work, self._cluster.secret, working_directory(), inherited, self._supervisor)
 
     def _work(self, environment: Mapping[str, str]) -> Work:
-        command, notice = self._arguments.command, self._notice
-        own = setup.shares(self._arguments)
-        return Work(command, environment, (), 0, orphan_seconds=_ORPHAN_SECONDS, notice=notice, **own)
+        notice = self._elastic.notice
+        return replace(
+            self._job.work,
+            environment=environment,
+            size=0,
+            orphan_seconds=_ORPHAN_SECONDS,
+            notice=notice,
+        )
 
 
 def _without_identity(environ: Mapping[str, str]) -> dict[str, str]:
     """What workers inherit: not who this process is in a job that this one is started in."""
     return {n: value for n, value in environ.items() if n not in {*exports.IDENTITY, *TORCHRUN_MARKS}}
-
-
-def _limits(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Limits:
-    return Limits(
-        ranks=arguments.num_proc,
-        fewest=arguments.min_np,
-        most=arguments.max_np,
-        spares=arguments.spares or 0,
-        resets=arguments.reset_limit,
-        patience=options.elastic_timeout(environment),
-        is_durable=bool(environment.get(options.VARIABLES["checkpoint_dir"])),
-        grace=options.grace(arguments),
-    )

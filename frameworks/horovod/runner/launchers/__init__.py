@@ -1,4 +1,4 @@
-"""How the ranks of a job are started, one module per way; here is which one a job takes."""
+"""How horovodrun starts the ranks of a job itself; here is which hosts are this one."""
 
 import functools
 import os
@@ -7,11 +7,6 @@ from collections.abc import Sequence
 from ..hosts import Host
 
 _THIS_HOST = ("localhost", "127.0.0.1", "127.0.1.1", "::1")  # the third is Debian's, for its own name
-
-
-def choose(hosts: Sequence[Host]) -> str:
-    """The module of this package whose ``launch`` starts the ranks on ``hosts``."""
-    return "direct"
 
 
 def united(hosts: Sequence[Host]) -> list[Host]:

@@ -1,11 +1,9 @@
 """Starts the ranks of a job on its hosts itself, has them supervised, and leaves nothing behind."""
 
-import argparse
 import contextlib
 import itertools
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from horovod.bootstrap.network import endpoints
@@ -14,112 +12,94 @@ from horovod.bootstrap.start_settings import STORE_VARIABLE, forget_launchers
 from horovod.bootstrap.store.server import StoreServer
 
 from .. import limits
-from ..command_line import options
-from ..file_writer import FileWriter
 from ..hosts import Placement, allocate, by_host
+from ..job import Job
 from ..nodes import reach
 from ..nodes.local import LocalNode
-from ..nodes.loop import Loop
 from ..nodes.node import Node, Work
 from ..nodes.remote import RemoteNode
 from ..nodes.replies import Greeting
 from ..outline import outline
 from ..output import Display
 from ..rank_output import open_files, outputs_of
-from ..sink import Sink
 from ..supervisor import Supervisor
 from . import is_this_host, setup
 from .job_hosts import JOB_VARIABLE, JobHosts
+from .setup import Stage
 
 RESTART_VARIABLE = "HOROVOD_RESTART"
 
 
-def launch(arguments: argparse.Namespace) -> int:
-    """Runs ``arguments.command`` as ``arguments.num_proc`` ranks and returns the status of the job."""
-    return setup.launch(arguments, _supervise)
+def launch(job: Job) -> int:
+    """Runs a job whose ranks are the same from its start to its end, and returns its status."""
+    return setup.launch(job, _supervise)
 
 
-def _supervise(
-    arguments: argparse.Namespace,
-    files: FileWriter,
-    loop: Loop,
-    sinks: Sequence[Sink],
-    stack: contextlib.ExitStack,
-) -> int:
+def _supervise(job: Job, stage: Stage) -> int:
     """The job, and once more as often as --max-restarts says where its ranks have failed."""
     begin = time.monotonic()
     for restart in itertools.count(1):
         with contextlib.ExitStack() as own:
-            supervisor, status = _supervise_once(arguments, files, loop, sinks, own)
-        if restart > (arguments.max_restarts or 0) or not supervisor.has_failed:
+            supervisor, status = _supervise_once(job, replace(stage, stack=own))
+        if restart > job.restarts or not supervisor.has_failed:
             break
-        supervisor.say(f"all ranks are started again ({restart} of at most {arguments.max_restarts} times)")
-        arguments.env = {**(arguments.env or {}), RESTART_VARIABLE: str(restart)}
-        if arguments.timeout is not None:  # is that of all of it
+        supervisor.say(f"all ranks are started again ({restart} of at most {job.restarts} times)")
+        job = replace(job, variables={**job.variables, RESTART_VARIABLE: str(restart)})
+        if job.timeout is not None:  # is that of all of it
             now = time.monotonic()
-            arguments.timeout, begin = max(0.0, arguments.timeout - (now - begin)), now
-        if arguments.output_filename:
-            folder = os.path.join(arguments.output_filename, f"restart.{restart}")
-            files.take(open_files(folder, arguments.num_proc))
+            job, begin = replace(job, timeout=max(0.0, job.timeout - (now - begin))), now
+        if job.output.folder:
+            folder = os.path.join(job.output.folder, f"restart.{restart}")
+            stage.files.take(open_files(folder, job.size))
     return status
 
 
-def _supervise_once(
-    arguments: argparse.Namespace,
-    files: FileWriter,
-    loop: Loop,
-    sinks: Sequence[Sink],
-    stack: contextlib.ExitStack,
-) -> tuple[Supervisor, int]:
-    job = _Job(arguments, loop, sinks, stack)
-    job.reach_hosts()
-    store = job.serve()
-    job.tell()
-    display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
-    outputs = outputs_of(arguments.num_proc, sinks, display, files.of_ranks, arguments.journal)
-    hosts = [place.host for place in job.placements]
-    on_failure = None if arguments.call is None else arguments.call.on_failure
-    arguments.journal.start(arguments.command, hosts)
+def _supervise_once(job: Job, stage: Stage) -> tuple[Supervisor, int]:
+    start = _Start(job, stage)
+    start.reach_hosts()
+    store = start.serve()
+    start.tell()
+    stdin_rank = job.work.stdin_rank
+    display = Display(job.output.has_time, job.output.ranks, stdin_rank)
+    outputs = outputs_of(job.size, stage.sinks, display, stage.files.of_ranks, stage.journal)
+    hosts = [place.host for place in start.placements]
+    stage.journal.start(job.work.command, hosts)
     supervisor = Supervisor(
-        loop,
-        sinks,
+        stage.loop,
+        stage.sinks,
         outputs,
         hosts,
         store,
-        arguments.verbose,
-        on_failure,
-        options.ending(arguments),
-        arguments.journal,
-        reads_terminal=arguments.stdin_rank is not None,
+        job.output.is_verbose,
+        None if job.call is None else job.call.on_failure,
+        job.ending(),
+        stage.journal,
+        reads_terminal=stdin_rank is not None,
     )
-    status = job.hosts.status = supervisor.run(job.start(supervisor))
+    status = start.hosts.status = supervisor.run(start.start(supervisor))
     return supervisor, status
 
 
-class _Job:
-    """The parts of a job, made in the order of its methods. ``stack`` gets what is to be closed."""
+class _Start:
+    """The start of a job, in the order of its methods."""
 
-    def __init__(
-        self, arguments: argparse.Namespace, loop: Loop, sinks: Sequence[Sink], stack: contextlib.ExitStack
-    ) -> None:
-        self.placements: list[Placement] = allocate(arguments.host_list, arguments.num_proc)
-        self.hosts = JobHosts(arguments, loop, sinks[1], stack, {})
-        self._arguments = arguments
-        self._loop = loop
-        self._sinks = sinks
-        self._stack = stack
+    def __init__(self, job: Job, stage: Stage) -> None:
+        self.placements: list[Placement] = allocate(job.hosts, job.size)
+        self.hosts = JobHosts(job, stage, {})
+        self._job = job
+        self._stage = stage
         self._remotes: dict[str, RemoteNode] = {}
         self._folder = ""  # where the ranks run on other hosts
 
     def reach_hosts(self) -> None:
         """Brings up an agent on each other host, on all at the same time."""
-        arguments = self._arguments
-        reader = None if arguments.stdin_rank is None else self.placements[arguments.stdin_rank]
+        stdin_rank = self._job.work.stdin_rank
+        reader = None if stdin_rank is None else self.placements[stdin_rank]
         if reader is not None and not is_this_host(reader.host):
             where = f"--stdin-rank {reader.rank}: that rank runs on {reader.host}"
             raise reach.ReachError(f"{where}; only a rank of this host can read your terminal", 2)
-        joined = [] if self.hosts.welcome is None else self.hosts.welcome.wait()
-        self.placements = allocate(arguments.host_list, arguments.num_proc)
+        joined, hosts = self.hosts.wait()
+        self.placements = allocate(hosts, self._job.size)
         for way in joined:
             self._remotes[way.host] = self.hosts.remote(way.host, way)
             self._remotes[way.host].dial(None)
@@ -131,20 +111,21 @@ class _Job:
     def serve(self) -> StoreServer:
         """Opens the store, where all hosts reach it."""
         remotes = list(self._remotes.values()) or None
-        store = self.hosts.store(self.hosts.secret, self._arguments.num_proc, remotes)
-        self._stack.callback(store.close)
-        if self._arguments.call is not None:
-            self._arguments.call.attach(store)
-        store.watch_start(self.hosts.start_seconds, self._loop.wake)
+        store = self.hosts.store(self.hosts.secret, self._job.size, remotes)
+        self._stage.stack.callback(store.close)
+        if self._job.call is not None:
+            self._job.call.attach(store)
+        store.watch_start(self.hosts.start_seconds, self._stage.loop.wake)
         store.start()
         self.hosts.variables |= {STORE_VARIABLE: store.address, **self._master(store.address)}
         return store
 
     def tell(self) -> None:
         """Says what is started, and warns of what will be slow."""
-        if self._arguments.verbose or self._sinks[1].is_terminal:
+        complaints = self._stage.sinks[1]
+        if self._job.output.is_verbose or complaints.is_terminal:
             text = outline(self.placements, {**os.environ, **self.hosts.variables})
-            self._sinks[1].put(f"horovodrun: {text}\n".encode())
+            complaints.put(f"horovodrun: {text}\n".encode())
         if crowding := limits.crowding(sum(is_this_host(place.host) for place in self.placements)):
             self.hosts.warn(crowding)
 
@@ -152,9 +133,7 @@ class _Job:
         """Starts the ranks on all hosts."""
         nodes: list[Node] = []
         for host, places in by_host(self.placements).items():
-            own = setup.shares(self._arguments)
-            size, variables = self._arguments.num_proc, self.hosts.variables
-            work = Work(self._arguments.command, variables, places, size, **own)
+            work = replace(self._job.work, environment=self.hosts.variables, placements=places)
             nodes.append(
                 self._start_here(host, work, supervisor)
                 if host not in self._remotes
@@ -167,7 +146,7 @@ class _Job:
         forget_launchers(inherited)
         node = self.hosts.local(host, supervisor)
         environment = self.hosts.inheritance(inherited)
-        node.start(replace(work, environment=environment, stdin_rank=self._arguments.stdin_rank))
+        node.start(replace(work, environment=environment))
         return node
 
     def _start_there(self, node: RemoteNode, work: Work, supervisor: Supervisor) -> RemoteNode:

@@ -1,8 +1,6 @@
 """The hosts of one job, static or elastic: the ways to them, and what all processes there have in common."""
 
-import argparse
 import collections
-import contextlib
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -13,17 +11,19 @@ from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.text import escaped, is_logged
 
-from ..command_line import options
-from ..nodes import reach
+from .. import timeouts
+from ..hosts import Host
+from ..job import Job
+from ..nodes import reach, ssh
 from ..nodes.guardian import Guardian
+from ..nodes.joined import Joined
 from ..nodes.local import LocalNode
-from ..nodes.loop import Loop
 from ..nodes.node import Events
 from ..nodes.remote import RemoteNode
 from ..nodes.route import Route
 from ..nodes.way import Way
-from ..sink import Sink
-from . import is_this_host, setup
+from . import is_this_host
+from .setup import Stage
 from .welcome import Welcome
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
@@ -31,44 +31,37 @@ _START_SECONDS = 30.0
 
 
 class JobHosts:
-    """``stack`` gets what is to be closed; ``status`` is that of the job, for hosts that leave with it.
+    """``status`` is that of the job, for hosts that leave with it.
 
     ``variables`` are those of all processes of the job, and may grow until the first one starts;
     ``environment`` is the launcher's own with them, as they are at the beginning.
     """
 
-    def __init__(
-        self,
-        arguments: argparse.Namespace,
-        loop: Loop,
-        complaints: Sink,
-        stack: contextlib.ExitStack,
-        variables: Mapping[str, str],
-    ) -> None:
-        """``variables`` are those of this kind of job. Raises ValueError where the options cannot be used."""
+    def __init__(self, job: Job, stage: Stage, variables: Mapping[str, str]) -> None:
+        """``variables`` are those of this kind of job. Raises ValueError where the job's cannot be used."""
         self.status = 1
-        self._arguments = arguments
-        self._loop = loop
-        self._complaints = complaints
-        self._stack = stack
+        self._job = job
+        self._loop = stage.loop
+        self._complaints = stage.sinks[1]
+        self._stack = stage.stack
         self._number = secrets.token_hex(8)
         self._logins: collections.Counter[str] = collections.Counter()  # by host
         self.welcome = self._new_welcome()
         self.secret = (
             secrets.token_bytes(secret.SECRET_BYTES) if self.welcome is None else self.welcome.secret
         )
-        self.variables = {**options.environment(arguments), JOB_VARIABLE: self._number, **variables}
+        self.variables = {**job.variables, JOB_VARIABLE: self._number, **variables}
         self.environment = {**os.environ, **self.variables}
         self.network = interfaces.from_environment(self.environment)
-        self.guardian = Guardian(f"{JOB_VARIABLE}={self._number}", loop.children, self.warn)
-        stack.callback(self.guardian.dismiss)
-        stack.callback(loop.children.kill_strays)
+        self.guardian = Guardian(f"{JOB_VARIABLE}={self._number}", self._loop.children, self.warn)
+        self._stack.callback(self.guardian.dismiss)
+        self._stack.callback(self._loop.children.kill_strays)
         self._offered: secret.Offer | None = None
 
     def _new_welcome(self) -> Welcome | None:
-        if self._arguments.rendezvous is None:
+        if self._job.reach.rendezvous is None:
             return None
-        welcome = Welcome(self._arguments, self._loop, self._number, self.warn)
+        welcome = Welcome(self._job, self._loop, self._number, self.warn)
         self._stack.callback(lambda: welcome.part(self.status))
         return welcome
 
@@ -84,16 +77,22 @@ class JobHosts:
         """Another host, which is not dialled yet, or that has dialled, by ``way``."""
         self._logins[host] += 1
         marker = f"{JOB_VARIABLE}={self.number_at(host)}"
-        way = way or Route(setup.target(self._arguments, host), self._loop, self.guardian)
-        return RemoteNode(way, marker, self.network.ports, self._arguments.wdir)
+        reach = self._job.reach
+        target = ssh.target(host, reach.ssh_port, reach.ssh_identity_file, reach.shell)
+        way = way or Route(target, self._loop, self.guardian)
+        return RemoteNode(way, marker, self.network.ports, self._job.work.wdir)
+
+    def wait(self) -> tuple[list[Joined], Sequence[Host]]:
+        """Waits for the hosts that dial. Returns the ways to them, and all hosts of the job."""
+        return ([], self._job.hosts) if self.welcome is None else self.welcome.wait()
 
     def reach(self, remotes: Sequence[RemoteNode], hosts: Sequence[str]) -> None:
         """Brings up the agents of other hosts, on all at the same time; ``hosts`` are all that the user has
         named. Raises ReachError.
         """
         self._stack.callback(lambda: reach.part(self._loop, remotes, self.status))
-        seconds = options.start_timeout(self.environment)
-        reach.greet(self._loop, remotes, seconds, setup.fan_out(self._arguments, self.environment))
+        seconds = self._job.reach.start_seconds or timeouts.START_SECONDS
+        reach.greet(self._loop, remotes, seconds, self._job.reach.fan_out)
         for line in reach.ways(remotes):
             self.inform(line)
         reach.check_machines(remotes, next(filter(is_this_host, hosts), None))

@@ -1,22 +1,21 @@
 """What every way to start ranks stands on: checks, files for the output, sinks and the loop."""
 
-import argparse
 import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from horovod.bootstrap.paths import absolute
 from horovod.bootstrap.text import escaped
 
 from .. import limits
-from ..command_line import options
 from ..file_writer import FileWriter
 from ..files import open_file_in, open_folder
+from ..job import Job, Output
 from ..journal import Journal
-from ..nodes import binding, remote_shell, ssh
 from ..nodes.children import Children
 from ..nodes.loop import Loop
 from ..nodes.rank_process import CommandError, runnable
@@ -30,20 +29,36 @@ USAGE_STATUS = 2
 _FLUSH_SECONDS = 1.0
 
 Opened = Sequence[Mapping[str, BinaryIO]]
-# Starts the ranks, and runs the job to its end; what is to be closed afterwards goes onto the stack.
-Supervise = Callable[[argparse.Namespace, FileWriter, Loop, Sequence[Sink], contextlib.ExitStack], int]
 
 
-def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
-    """Runs ``arguments.command`` as ``arguments.num_proc`` ranks and returns the status of the job."""
+@dataclass(frozen=True)
+class Stage:
+    """What a job runs on. ``sinks`` are those of stdout and stderr; what is to be closed after the job goes
+    onto ``stack``.
+    """
+
+    loop: Loop
+    sinks: Sequence[Sink]
+    files: FileWriter
+    journal: Journal
+    stack: contextlib.ExitStack
+
+
+Supervise = Callable[[Job, Stage], int]
+"""Starts the ranks, and runs the job to its end."""
+
+
+def launch(job: Job, supervise: Supervise) -> int:
+    """Runs a job and returns its status."""
     _open_standard_streams()
-    load, wdir = _load(arguments), arguments.wdir
+    load, wdir = _load(job), job.work.wdir
     is_here = wdir is None or os.path.isdir(wdir)
     if load.ranks and not is_here:
         complain(f"--wdir {wdir}: there is no such folder on this host")
         return USAGE_STATUS
     try:  # where the folder is on other hosts only, they say it
-        arguments.command = runnable(arguments.command, wdir or "") if is_here else arguments.command
+        if is_here:
+            job = replace(job, work=replace(job.work, command=runnable(job.work.command, wdir or "")))
     except CommandError as error:
         complain(str(error))
         return error.status
@@ -52,50 +67,28 @@ def launch(arguments: argparse.Namespace, supervise: Supervise) -> int:
     if refusal is not None:
         complain(refusal)
         return USAGE_STATUS
-    opened: Opened = [{} for _ in range(arguments.num_proc)]
-    if arguments.output_filename:
+    opened: Opened = [{} for _ in range(job.size)]
+    if job.output.folder:
         try:
-            opened = open_files(absolute(arguments.output_filename), arguments.num_proc)
+            opened = open_files(absolute(job.output.folder), job.size)
         except OSError as error:
             complain(f"--output-filename: {error}")
             return USAGE_STATUS
-    return _launch(arguments, opened, supervise)
+    return _launch(job, opened, supervise)
 
 
-def shares(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the options say of how ranks share their host, as fields of ``Work``."""
-    return {
-        "bind_to": arguments.bind_to or binding.NONE,
-        "gpus_per_rank": arguments.gpus_per_rank or 0,
-        "wdir": arguments.wdir,
-    }
-
-
-def target(arguments: argparse.Namespace, host: str) -> ssh.Target:
-    """The way to another host, as the options have it."""
-    shell = remote_shell.parse(arguments.remote_shell) if arguments.remote_shell else ()
-    return ssh.target(host, arguments.ssh_port, arguments.ssh_identity_file, shell)
-
-
-def fan_out(arguments: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    """On how many hosts one logs in; 0: the launcher does, on all. A host that is reached by a command of the
-    user's need not have that command.
-    """
-    return 0 if arguments.remote_shell else options.ssh_fan_out(environment)
-
-
-def _load(arguments: argparse.Namespace) -> limits.Load:
+def _load(job: Job) -> limits.Load:
     """By numbers alone: nothing is allocated for ranks that may be too many."""
-    left, own, hosts = arguments.num_proc, 0, 0
-    for host in arguments.host_list:
+    left, own, hosts = job.size, 0, 0
+    for host in job.hosts:
         count = min(host.slots, left)
         left -= count
         if is_this_host(host.name):
             own += count
         elif count:
             hosts += 1
-    files = FILES_OF_A_RANK if arguments.output_filename else 0
-    return limits.Load(own, arguments.num_proc - own, hosts, files)
+    files = FILES_OF_A_RANK if job.output.folder else 0
+    return limits.Load(own, job.size - own, hosts, files)
 
 
 def complain(message: str) -> None:
@@ -103,11 +96,11 @@ def complain(message: str) -> None:
     print(f"horovodrun: error: {escaped(message)}", file=sys.stderr)
 
 
-def _launch(arguments: argparse.Namespace, opened: Opened, supervise: Supervise) -> int:
+def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
     with contextlib.ExitStack() as stack:
         signals = SignalQueue()
         stack.callback(signals.close)
-        if arguments.stdin_rank is not None:
+        if job.work.stdin_rank is not None:
             stay_in_foreground()
         sinks = [Sink(1, signals.wake)]
         sinks.append(sinks[0] if _are_same(1, 2) else Sink(2, signals.wake))
@@ -117,23 +110,23 @@ def _launch(arguments: argparse.Namespace, opened: Opened, supervise: Supervise)
         files = FileWriter(opened, signals.wake, sinks[1])
         stack.callback(files.close)
         try:
-            arguments.journal = _journal(arguments, sinks, signals, stack)
+            journal = _journal(job.output, sinks, signals, stack)
         except OSError as error:
-            complain(f"--events {arguments.events}: {error}")
+            complain(f"--events {job.output.events}: {error}")
             return USAGE_STATUS
         try:
-            for text in arguments.warnings:
+            for text in job.warnings:
                 sinks[1].put(f"horovodrun: warning: {escaped(text)}\n".encode())
             loop = Loop(signals, Children())
             stack.callback(loop.close)
-            return supervise(arguments, files, loop, sinks, stack)
+            return supervise(job, Stage(loop, sinks, files, journal, stack))
         except ReachError as error:
-            return _give_up(arguments.journal, str(error), error.status)
+            return _give_up(journal, str(error), error.status)
         except ValueError as error:  # of interfaces and ports, and of what an MPI launcher cannot do
-            return _give_up(arguments.journal, str(error), USAGE_STATUS)
+            return _give_up(journal, str(error), USAGE_STATUS)
         except OSError as error:  # a limit on processes or descriptors, mostly
-            behind = limits.limit_behind(error, _load(arguments))
-            return _give_up(arguments.journal, f"cannot start {arguments.num_proc} ranks: {error}{behind}", 1)
+            behind = limits.limit_behind(error, _load(job))
+            return _give_up(journal, f"cannot start {job.size} ranks: {error}{behind}", 1)
 
 
 def _give_up(journal: Journal, text: str, status: int) -> int:
@@ -147,13 +140,13 @@ def _give_up(journal: Journal, text: str, status: int) -> int:
 
 
 def _journal(
-    arguments: argparse.Namespace, sinks: Sequence[Sink], signals: SignalQueue, stack: contextlib.ExitStack
+    output: Output, sinks: Sequence[Sink], signals: SignalQueue, stack: contextlib.ExitStack
 ) -> Journal:
     """What gets the events; with it, the launcher's own words are events, too."""
-    if arguments.json:
+    if output.is_json:
         journal = Journal(sinks[0], is_alone=True)
-    elif arguments.events is not None:
-        path = Path(absolute(arguments.events))
+    elif output.events is not None:
+        path = Path(absolute(output.events))
         folder = open_folder(path.parent)
         stack.callback(os.close, folder)
         file = open_file_in(folder, path.name)

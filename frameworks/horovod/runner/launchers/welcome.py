@@ -1,6 +1,5 @@
 """Waits for the hosts that dial the launcher, and gives them their names in the job."""
 
-import argparse
 import os
 import time
 from collections.abc import Callable, MutableMapping
@@ -11,9 +10,9 @@ from horovod.bootstrap.rendezvous.rendezvous import derive
 from horovod.bootstrap.rendezvous.ways import how_to_make_a_secret
 
 from .. import meeting
-from ..command_line import options
 from ..ending import ENDING_SIGNALS
 from ..hosts import Host
+from ..job import Job
 from ..nodes.joined import Joined
 from ..nodes.joining import Joining
 from ..nodes.loop import Loop
@@ -27,40 +26,36 @@ _TELL_SECONDS = (5.0, 30.0)  # for the first time, and then again and again
 class Welcome:
     """What a job of hosts that dial in has more than others. ``secret`` is what its ranks share."""
 
-    def __init__(
-        self, arguments: argparse.Namespace, loop: Loop, number: str, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, job: Job, loop: Loop, number: str, say: Callable[[str], None]) -> None:
         """``number`` is that of the job. Raises ValueError where the user's options cannot be used."""
-        self._arguments = arguments
+        self._job = job
+        self._where = job.reach.rendezvous or ""
         self._loop = loop
         self._say = say
         given = common_secret(os.environ)
         self.secret = derive(given, b"job", number.encode())
-        host, port = meeting.split(arguments.rendezvous)
-        patience = options.host_timeout({**os.environ, **options.environment(arguments)})
+        host, port = meeting.split(self._where)
         try:
             here = meeting.to_listen_at(host)
-            self.joining = Joining(loop, given, here, port, patience, number, say)
+            self.joining = Joining(loop, given, here, port, job.reach.lost_seconds, number, say)
         except (OSError, BootstrapError) as error:
-            where = f"--rendezvous {arguments.rendezvous}"
-            raise ReachError(f"{where}: nobody can listen there: {error}") from None
+            raise ReachError(f"--rendezvous {self._where}: nobody can listen there: {error}") from None
 
     def part(self, status: int) -> None:
         """Lets all hosts go, with the status of the job."""
         self.joining.part(status, _GOODBYE_SECONDS)
         self.joining.close()
 
-    def wait(self) -> list[Joined]:
-        """The ways to all hosts that join, in the order of their ranks; completes the hosts of the options.
+    def wait(self) -> tuple[list[Joined], list[Host]]:
+        """The ways to all hosts that join, in the order of their ranks, and the hosts of the job.
 
         Raises:
             ReachError: not all have come in time, or a signal has ended the waiting.
         """
         taken: list[int] = []
         self._loop.on_signal = taken.append
-        count = self._arguments.joining
-        environment = {**os.environ, **options.environment(self._arguments)}
-        seconds = options.start_timeout(environment, _JOIN_SECONDS)
+        count = self._job.reach.joining
+        seconds = self._job.reach.start_seconds or _JOIN_SECONDS
         begin = time.monotonic()
         tell = begin + _TELL_SECONDS[0]
         while len(self.joining.arrived) < count:
@@ -79,18 +74,19 @@ class Welcome:
     def _missing(self) -> str:
         arrived = sorted(way.host for way in self.joining.arrived)
         come = f" ({', '.join(arrived)})" if arrived else ""
-        count = self._arguments.joining
-        return f"of {count} hosts {len(arrived)} have joined at {self._arguments.rendezvous}{come}"
+        count = self._job.reach.joining
+        return f"of {count} hosts {len(arrived)} have joined at {self._where}{come}"
 
-    def _named(self, joined: list[Joined]) -> list[Joined]:
+    def _named(self, joined: list[Joined]) -> tuple[list[Joined], list[Host]]:
         order = meeting.in_order([(way.application.place, way.host) for way in joined])
         ways = [joined[at] for at in order]
-        hosts, per_node = self._arguments.host_list[: -len(ways)], self._arguments.host_list[-1].slots
+        if not ways:
+            return ways, list(self._job.hosts)
+        hosts, per_node = list(self._job.hosts[: -len(ways)]), self._job.hosts[-1].slots
         for way in ways:
             slots = way.application.slots
             hosts.append(Host(way.host, per_node if slots is None else slots))
-        self._arguments.host_list = hosts
-        return ways
+        return ways, hosts
 
 
 def common_secret(environ: MutableMapping[str, str]) -> bytes:

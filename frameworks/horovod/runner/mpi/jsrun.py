@@ -2,13 +2,13 @@
 
 import re
 
-from .job import Job, LauncherError, Start
+from .order import LauncherError, Order, Start
 
 # It tells nobody whose a line is.
 NO_TAG = re.compile(rb"(?!)()")
 
 
-def start(path: str, job: Job) -> Start:
+def start(path: str, job: Order) -> Start:
     """How jsrun starts the job: one resource set on each host, with all cores and GPUs of the host.
 
     ``job.binding`` replaces these options: whoever gives it says how resources are cut.
@@ -22,7 +22,7 @@ def start(path: str, job: Job) -> Start:
     return Start([*words, *job.extra, *job.command])
 
 
-def _resources(job: Job) -> list[str]:
+def _resources(job: Order) -> list[str]:
     if not job.hosts:
         raise LauncherError(
             "--jsrun: horovodrun does not know the hosts, because this is no LSF job: start it with bsub, or "

@@ -1,38 +1,30 @@
 """Has mpirun or jsrun start the ranks, shows their output as ever, and passes signals and the end on."""
 
-import argparse
-import contextlib
 import os
 import re
 import secrets
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from horovod.bootstrap.text import escaped
 
 from .. import placing
-from ..command_line import options
-from ..file_writer import FileWriter
 from ..hosts import Host, allocate
+from ..job import Job, OtherLauncher
 from ..launchers import is_this_host, setup
+from ..launchers.setup import Stage
 from ..nodes.guardian import Guardian
-from ..nodes.loop import Loop
 from ..nodes.rank_process import threads
 from ..output import Display
 from ..rank_output import outputs_of
 from ..sink import Sink
 from ..supervisor import Supervisor
 from . import jsrun, launchers
-from .job import Job, LauncherError, Start, exported_names, launcher_environment
 from .node import LauncherNode
+from .order import LauncherError, Order, Start, exported_names, launcher_environment
 from .relay import Relay, Testimony
-
-if TYPE_CHECKING:
-    from ..call.call import Call
 
 _NAMES = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.hydra", "mpirun.mpich")
 _VERSION_SECONDS = 20.0
@@ -50,58 +42,50 @@ class _Way:
     passes_stop_on: bool = False
 
 
-def launch(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
-    """Runs ``arguments.command`` as ranks of an MPI launcher and returns the status of the job.
+def launch(job: Job, launcher: OtherLauncher) -> int:
+    """Runs a job whose ranks an MPI launcher starts, and returns its status.
 
-    It has no way to them of its own, as horovod.run needs one: ``call`` hears that.
+    That has no way to them of its own, as horovod.run needs one: ``job.call`` hears that.
     """
-    if call is not None:
-        call.outcome.refusal = (
-            f"--{arguments.controller}: it can start a program, and no function; use --gloo"
-        )
+    if job.call is not None:
+        job.call.outcome.refusal = f"--{launcher.name}: it can start a program, and no function; use --gloo"
         return setup.USAGE_STATUS
-    return setup.launch(arguments, _supervise)
+    return setup.launch(job, lambda runnable, stage: _supervise(runnable, launcher, stage))
 
 
-def _supervise(
-    arguments: argparse.Namespace,
-    files: FileWriter,
-    loop: Loop,
-    sinks: Sequence[Sink],
-    stack: contextlib.ExitStack,
-) -> int:
-    added = options.environment(arguments)
+def _supervise(job: Job, launcher: OtherLauncher, stage: Stage) -> int:
+    loop, sinks, stack = stage.loop, stage.sinks, stage.stack
     marker = secrets.token_hex(8)
-    environment = {**launcher_environment(os.environ, added), _MARKER: marker}
-    way = _way(arguments, _job(arguments, environment, added))
+    environment = {**launcher_environment(os.environ, job.variables), _MARKER: marker}
+    way = _way(launcher, _job(job, launcher, environment))
     guardian = Guardian(f"{_MARKER}={marker}", loop.children, lambda text: _warn(sinks[1], text))
     stack.callback(guardian.dismiss)
     stack.callback(loop.children.kill_strays)
-    if arguments.verbose or sinks[1].is_terminal:
-        line = escaped(shlex.join(way.start.words)) if arguments.verbose else f"{arguments.num_proc} ranks"
+    if job.output.is_verbose or sinks[1].is_terminal:
+        line = escaped(shlex.join(way.start.words)) if job.output.is_verbose else f"{job.size} ranks"
         sinks[1].put(f"horovodrun: {way.name}: {line}\n".encode())
-    display = Display(arguments.prefix_output_with_timestamp, arguments.ranks, arguments.stdin_rank)
-    outputs = outputs_of(arguments.num_proc, sinks, display, files.of_ranks, arguments.journal)
+    stdin_rank = job.work.stdin_rank
+    display = Display(job.output.has_time, job.output.ranks, stdin_rank)
+    outputs = outputs_of(job.size, sinks, display, stage.files.of_ranks, stage.journal)
     testimony = Testimony()
-    hosts = _hosts_of_ranks(arguments, way.name)
-    arguments.journal.start(arguments.command, hosts)
-    ending = options.ending(arguments)
+    hosts = _hosts_of_ranks(job, launcher, way.name)
+    stage.journal.start(job.work.command, hosts)
     supervisor = Supervisor(
         loop,
         sinks,
         outputs,
         hosts,
         testimony,
-        ending=ending,
-        journal=arguments.journal,
-        reads_terminal=arguments.stdin_rank is not None,
+        ending=job.ending(),
+        journal=stage.journal,
+        reads_terminal=stdin_rank is not None,
     )
-    relay = Relay(supervisor, sinks, way.tag, way.name, arguments.num_proc, testimony)
+    relay = Relay(supervisor, sinks, way.tag, way.name, job.size, testimony)
     node = LauncherNode(loop.selector, loop.children, guardian, relay, way.passes_stop_on)
     relay.drain = node.abandon
     stack.callback(node.close)
     whole = {**environment, **way.start.environment}
-    node.start_one(0, way.start.words, whole, arguments.stdin_rank is not None)
+    node.start_one(0, way.start.words, whole, stdin_rank is not None)
     return supervisor.run([node])
 
 
@@ -109,8 +93,8 @@ def _warn(sink: Sink, text: str) -> None:
     sink.put(f"horovodrun: warning: {escaped(text)}\n".encode())
 
 
-def _way(arguments: argparse.Namespace, job: Job) -> _Way:
-    if arguments.controller == placing.JSRUN:
+def _way(other: OtherLauncher, job: Order) -> _Way:
+    if other.name == placing.JSRUN:
         path = shutil.which("jsrun")
         if path is None:
             raise LauncherError("--jsrun: there is no jsrun on PATH: load the module of LSF, or use --gloo")
@@ -140,35 +124,32 @@ def _find() -> launchers.Launcher:
     return launchers.recognise(path, (told.stdout + told.stderr).decode(errors="replace"))
 
 
-def _job(arguments: argparse.Namespace, environment: dict[str, str], added: Mapping[str, str]) -> Job:
+def _job(job: Job, launcher: OtherLauncher, environment: dict[str, str]) -> Order:
     """The job for the launcher; completes ``environment`` by what ranks get from horovodrun."""
-    size = arguments.num_proc
-    hosts = None if placing.leaves_hosts_to_launcher(arguments, os.environ) else arguments.host_list
+    added = job.variables
+    hosts = None if launcher.knows_hosts else job.hosts
     is_here = hosts is not None and all(is_this_host(host.name) for host in hosts)
     given = {"PYTHONUNBUFFERED": "1"}
-    if arguments.controller == placing.JSRUN:
-        hosts, is_here = (
-            arguments.allocation and arguments.allocation.hosts,
-            True,
-        )  # it passes on the whole environment by itself
+    if launcher.name == placing.JSRUN:  # it passes on the whole environment by itself
+        hosts, is_here = launcher.allocated, True
     elif hosts is not None:
-        local_size = max(min(host.slots, size) for host in hosts)
+        local_size = max(min(host.slots, job.size) for host in hosts)
         given["OMP_NUM_THREADS"] = environment.get("OMP_NUM_THREADS") or str(threads(local_size))
     if hosts is not None and not is_here:
         given["MASTER_ADDR"] = environment.get("MASTER_ADDR") or _name_of(hosts[0])
     environment.update(given)
     names = exported_names(environment, added)
-    return Job(
-        arguments.command,
-        size,
+    return Order(
+        job.work.command,
+        job.size,
         hosts,
         exported=[name for name in names if not is_here or name in added],
-        ssh_port=arguments.ssh_port,
-        ssh_identity_file=arguments.ssh_identity_file,
+        ssh_port=job.reach.ssh_port,
+        ssh_identity_file=job.reach.ssh_identity_file,
         interfaces=added.get(_INTERFACES),
-        stdin_rank=arguments.stdin_rank,
-        binding=_words("--binding-args", arguments.binding_args),
-        extra=_extra(arguments),
+        stdin_rank=job.work.stdin_rank,
+        binding=_words("--binding-args", launcher.binding),
+        extra=_extra(launcher),
         is_root=os.geteuid() == 0,
     )
 
@@ -178,10 +159,10 @@ def _name_of(host: Host) -> str:
     return os.uname().nodename if is_this_host(host.name) else host.name
 
 
-def _extra(arguments: argparse.Namespace) -> list[str]:
-    if arguments.controller == placing.JSRUN:
-        return [] if arguments.mpi_args is None else ["--smpiargs", arguments.mpi_args]
-    return _words("--mpi-args", arguments.mpi_args) or []
+def _extra(launcher: OtherLauncher) -> list[str]:
+    if launcher.name == placing.JSRUN:
+        return [] if launcher.arguments is None else ["--smpiargs", launcher.arguments]
+    return _words("--mpi-args", launcher.arguments) or []
 
 
 def _words(option: str, text: str | None) -> list[str] | None:
@@ -192,8 +173,8 @@ def _words(option: str, text: str | None) -> list[str] | None:
         raise LauncherError(f"{option} {text!r}: {error}") from None
 
 
-def _hosts_of_ranks(arguments: argparse.Namespace, name: str) -> list[str]:
+def _hosts_of_ranks(job: Job, launcher: OtherLauncher, name: str) -> list[str]:
     """Where the ranks are, for the report, as far as it is known."""
-    if placing.leaves_hosts_to_launcher(arguments, os.environ):
-        return [f"started by {name}"] * arguments.num_proc
-    return [place.host for place in allocate(arguments.host_list, arguments.num_proc)]
+    if launcher.knows_hosts:
+        return [f"started by {name}"] * job.size
+    return [place.host for place in allocate(job.hosts, job.size)]

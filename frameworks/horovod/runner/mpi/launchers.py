@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from .job import Job, LauncherError, Start
+from .order import LauncherError, Order, Start
 
 
 class Kind(Enum):
@@ -74,7 +74,7 @@ def recognise(path: str, text: str) -> Launcher:
     raise LauncherError(f"{path} is none of {known}: put the mpirun of one of them first on PATH")
 
 
-def start(launcher: Launcher, job: Job) -> Start:
+def start(launcher: Launcher, job: Order) -> Start:
     """How this launcher starts the job.
 
     Raises:
@@ -85,7 +85,7 @@ def start(launcher: Launcher, job: Job) -> Start:
     return _STARTS[launcher.kind](launcher, job)
 
 
-def _open_mpi(launcher: Launcher, job: Job) -> Start:
+def _open_mpi(launcher: Launcher, job: Order) -> Start:
     words = [launcher.path, "-np", str(job.size)]
     if job.is_root:  # as in most containers; who starts this as root has decided
         words.append("--allow-run-as-root")
@@ -110,7 +110,7 @@ def _open_mpi(launcher: Launcher, job: Job) -> Start:
     return Start([*words, *job.extra, *job.command], _PASSES_STOP_ON if launcher.passes_stop_on else {})
 
 
-def _hydra(launcher: Launcher, job: Job) -> Start:
+def _hydra(launcher: Launcher, job: Order) -> Start:
     if job.stdin_rank not in (None, 0):
         raise LauncherError(f"--stdin-rank {job.stdin_rank}: {launcher} passes standard input to rank 0 only")
     words = [launcher.path, "-n", str(job.size)]
@@ -132,7 +132,7 @@ def _hydra(launcher: Launcher, job: Job) -> Start:
 
 _PASSES_STOP_ON = {"OMPI_MCA_orte_forward_job_control": "1"}
 _EXTRA_ARGUMENTS = ("HYDRA_LAUNCHER_EXTRA_ARGS", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS")
-_STARTS: dict[Kind, Callable[[Launcher, Job], Start]] = {
+_STARTS: dict[Kind, Callable[[Launcher, Order], Start]] = {
     Kind.OPEN_MPI: _open_mpi,
     Kind.SPECTRUM: _open_mpi,
     Kind.MPICH: _hydra,
@@ -140,7 +140,7 @@ _STARTS: dict[Kind, Callable[[Launcher, Job], Start]] = {
 }
 
 
-def _hosts(job: Job) -> str:
+def _hosts(job: Order) -> str:
     """The hosts as all of these launchers take them: name:slots,name:slots."""
     for host in job.hosts or ():
         if ":" in host.name:
@@ -148,7 +148,7 @@ def _hosts(job: Job) -> str:
     return ",".join(map(str, job.hosts or ()))
 
 
-def _ssh(job: Job) -> list[str]:
+def _ssh(job: Order) -> list[str]:
     """Options of ssh, which the launchers cut at spaces."""
     identity = job.ssh_identity_file
     if identity is not None and identity.split() != [identity]:

@@ -16,8 +16,7 @@ from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.network import endpoints, interfaces
 from horovod.bootstrap.text import escaped
 
-from .. import limits
-from ..command_line import options
+from .. import limits, timeouts
 from ..ending import ENDING_SIGNALS, Exit
 from ..hosts import Placement
 from ..signals import SignalQueue
@@ -260,7 +259,7 @@ def join(
     """Serves the launcher at an address; see ``agent.join`` of the runner. Afterwards the process has to end
     by ``os._exit``, as in ``main``.
     """
-    patience = options.host_timeout(os.environ)
+    patience = timeouts.lost_seconds(os.environ)
     while True:
         signals = SignalQueue()
         loop = Loop(signals, Children())

@@ -20,7 +20,7 @@ class LauncherError(ValueError):
 
 
 @dataclass(frozen=True)
-class Job:
+class Order:
     """What the user has asked for.
 
     ``hosts``: None leaves the choice to the launcher, which knows the allocation that it runs in.
