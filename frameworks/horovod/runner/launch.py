@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     elif arguments.print_config:
         from .command_line import origins
 
-        print(origins.describe(parser.new_parser(), arguments))
+        print(origins.describe(arguments))
     elif arguments.merge_timelines is not None:
         from . import timeline
 

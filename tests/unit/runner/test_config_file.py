@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from horovod.runner import placing
-from horovod.runner.command_line import config_file, options, parser
+from horovod.runner.command_line import config_file, options
 from horovod.runner.launch import parse_args
 
 EVERYTHING = """
@@ -134,14 +134,34 @@ def test_what_cannot_be_read_is_named(
     assert message.startswith(f"horovodrun: error: {file}: ") and said in message
 
 
-def test_every_key_stands_for_an_option_that_exists() -> None:
-    known = {flag for action in parser.new_parser()._actions for flag in action.option_strings}
-    said = {
-        flag
-        for flags in config_file._KEYS.values()
-        for flag in ([flags] if isinstance(flags, str) else flags)
-    }
-    assert said - {""} <= known
+def test_every_option_that_takes_a_value_has_a_key_and_no_key_belongs_to_two() -> None:
+    owners: dict[str, set[str]] = {}
+    for option in options.OPTIONS:
+        for key in option.keys:
+            owners.setdefault(key, set()).add(option.attribute)
+    attributes = {key: names for key, names in owners.items() if not key.startswith("params.")}
+    assert all(len(names) == 1 for names in attributes.values())
+    assert {"num_proc", "timeline.filename", "min_np", "min_num_proc", "rendezvous"} <= owners.keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("hang_timeout: 4", "--hang-timeout=4"),
+        ("port-range: 20000-20999", "--port-range=20000-20999"),
+        ("slots: 2", "--slots-per-host=2"),
+    ],
+)
+def test_an_option_without_a_section_goes_by_its_own_name(file: Path, line: str, word: str) -> None:
+    file.write_text(line)
+    assert config_file.read_options(str(file)) == [word]
+
+
+@pytest.mark.parametrize("key", ["version", "json", "print_config", "config_file"])
+def test_a_file_says_how_and_not_what(file: Path, key: str) -> None:
+    file.write_text(f"{key}: true\n")
+    with pytest.raises(config_file.ConfigFileError, match=f"{key} is no option"):
+        config_file.read_options(str(file))
 
 
 ELASTIC = """
@@ -179,14 +199,6 @@ def test_a_script_names_the_hosts_of_an_elastic_job(file: Path) -> None:
     file.write_text("min_num_proc: 2\nhost_discovery_script: ./hosts.sh\nslots_per_host: 4\n")
     arguments = parse_args(["--config-file", str(file), "prog"])
     assert (arguments.host_discovery_script, arguments.slots_per_host) == ("./hosts.sh", 4)
-
-
-def test_every_option_of_a_job_has_a_key() -> None:
-    group = next(
-        group for group in parser.new_parser()._action_groups if (group.title or "").startswith("elastic")
-    )
-    keys = {flags for flags in config_file._KEYS.values() if isinstance(flags, str)}
-    assert all(keys & set(action.option_strings) for action in group._group_actions)
 
 
 def test_what_means_nothing_here_does_not_end_the_job(file: Path) -> None:

@@ -15,7 +15,7 @@ def rows_of(line: str, environ: dict[str, str] | None = None) -> dict[str, tuple
     """By option, or by variable of -x: value and origin."""
     arguments = parse_args(["--print-config", *line.split()])
     defaults = {"HOROVOD_CYCLE_TIME": "1.0", "HOROVOD_TIMELINE": ""}
-    found = origins.rows(parser.new_parser(), arguments, environ or {}, defaults)
+    found = origins.rows(arguments, environ or {}, defaults)
     return {str(r.variable) if r.option == "--env" else r.option: (r.value, r.origin) for r in found}
 
 

@@ -70,6 +70,12 @@ def test_arguments_become_options_that_horovodrun_reads():
     assert [host.name for host in read.host_list] == ["localhost"]
 
 
+def test_every_argument_is_in_the_table_of_options():
+    names = set(inspect.signature(horovod.run).parameters) - {"func", "args", "kwargs", "executable"}
+    old = {"np", "min_np", "max_np", "network_interface"}
+    assert names - old == set(arguments.BY_ARGUMENT)
+
+
 def test_several_interfaces_are_one_option():
     assert arguments.words({"network_interfaces": ["eth0", "eth1"]}) == ["--network-interfaces=eth0,eth1"]
     assert arguments.words({"network_interfaces": "eth0,eth1"}) == ["--network-interfaces=eth0,eth1"]

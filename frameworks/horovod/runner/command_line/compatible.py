@@ -5,58 +5,38 @@ none ends the job, so that a command line and a file of Horovod 0.28 start, and 
 """
 
 import argparse
-from dataclasses import dataclass
+
+from .option import Option
 
 _NO_NCCL = "this version does not steer NCCL, which chooses its streams and rings itself"
+_CHOOSES = "the library chooses what is fastest between hosts"
 
 
-@dataclass(frozen=True)
-class _Option:
-    """``values``: how many follow. It has no effect: what it asks for is ``so`` anyway, or it is ``missing``,
-    for the reason that is given.
-    """
-
-    flags: tuple[str, ...]
-    values: int = 0
-    so: str = ""
-    missing: str = ""
-
-    @property
-    def dest(self) -> str:
-        """The attribute that tells whether it was given."""
-        return self.flags[0].lstrip("-").replace("-", "_")
+def _so(flag: str, why: str, key: str = "", is_off: bool = False, argument: str = "") -> Option:
+    return Option(flag, None, key=key, is_off=is_off, argument=argument, no_effect=why)
 
 
-_OPTIONS = (
-    _Option(("--disable-cache",), so="the launcher remembers nothing between two jobs"),
-    _Option(("--tcp",), so="InfiniBand is not used"),
-    _Option(("--hierarchical-allreduce",), so="the library chooses what is fastest between hosts"),
-    _Option(("--no-hierarchical-allreduce",), so="the library chooses what is fastest between hosts"),
-    _Option(("--hierarchical-allgather",), so="the library chooses what is fastest between hosts"),
-    _Option(("--no-hierarchical-allgather",), so="the library chooses what is fastest between hosts"),
-    _Option(("--no-torus-allreduce",), so="there is none"),
-    _Option(("--torus-allreduce",), missing=_NO_NCCL),
-    _Option(("--num-nccl-streams",), 1, missing=_NO_NCCL),
+COMPATIBLE = (
+    _so("--disable-cache", "the launcher remembers nothing between two jobs", argument="disable_cache"),
+    _so("--tcp", "InfiniBand is not used", "library_options.tcp"),
+    _so("--hierarchical-allreduce", _CHOOSES, "params.hierarchical_allreduce"),
+    _so("--no-hierarchical-allreduce", _CHOOSES, "params.hierarchical_allreduce", is_off=True),
+    _so("--hierarchical-allgather", _CHOOSES, "params.hierarchical_allgather"),
+    _so("--no-hierarchical-allgather", _CHOOSES, "params.hierarchical_allgather", is_off=True),
+    _so("--no-torus-allreduce", "there is none", "params.torus_allreduce", is_off=True),
+    Option("--torus-allreduce", None, key="params.torus_allreduce", no_effect=_NO_NCCL, is_missed=True),
+    Option(
+        "--num-nccl-streams",
+        None,
+        ("N", str),
+        key="library_options.num_nccl_streams",
+        no_effect=_NO_NCCL,
+        is_missed=True,
+    ),
 )
-
-
-def without_effect() -> dict[str, str]:
-    """The options, by attribute, and why they change nothing."""
-    return {option.dest: option.so or option.missing for option in _OPTIONS}
 
 
 def warnings(arguments: argparse.Namespace) -> list[str]:
     """A line for each option that asks for what will not be."""
-    given = [option for option in _OPTIONS if option.missing and getattr(arguments, option.dest)]
-    return [f"{option.flags[0]} has no effect: {option.missing}" for option in given]
-
-
-def add_compatible(parser: argparse.ArgumentParser) -> None:
-    """Adds them all; --help does not show them."""
-    for option in _OPTIONS:
-        given: dict[str, object] = {"dest": option.dest, "default": None, "help": argparse.SUPPRESS}
-        if option.values:
-            given["nargs"] = option.values
-        else:
-            given["action"] = "store_true"
-        parser.add_argument(*option.flags, **given)  # type: ignore[arg-type]
+    given = [option for option in COMPATIBLE if option.is_missed and getattr(arguments, option.attribute)]
+    return [f"{option.flags} has no effect: {option.no_effect}" for option in given]

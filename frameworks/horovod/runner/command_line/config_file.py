@@ -1,107 +1,18 @@
-"""Options of horovodrun from a YAML file, under the keys of Horovod 0.28."""
+"""Options of horovodrun from a YAML file, under their own names or the keys of Horovod 0.28."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-# A key, its section in front, and the option that it stands for; two options where it is true or false.
-_Flags = str | tuple[str, str]
-_SECTIONS: dict[str, dict[str, _Flags]] = {
-    "params": {
-        "fusion_threshold_mb": "--fusion-threshold-mb",
-        "cycle_time_ms": "--cycle-time-ms",
-        "cache_capacity": "--cache-capacity",
-        "hierarchical_allreduce": ("--hierarchical-allreduce", "--no-hierarchical-allreduce"),
-        "hierarchical_allgather": ("--hierarchical-allgather", "--no-hierarchical-allgather"),
-        "torus_allreduce": ("--torus-allreduce", "--no-torus-allreduce"),
-    },
-    "autotune": {
-        "enabled": ("--autotune", "--no-autotune"),
-        "log_file": "--autotune-log-file",
-        "warmup_samples": "--autotune-warmup-samples",
-        "steps_per_sample": "--autotune-steps-per-sample",
-        "bayes_opt_max_samples": "--autotune-bayes-opt-max-samples",
-        "gaussian_process_noise": "--autotune-gaussian-process-noise",
-    },
-    "timeline": {
-        "filename": "--timeline-filename",
-        "mark_cycles": ("--timeline-mark-cycles", "--no-timeline-mark-cycles"),
-    },
-    "stall_check": {
-        "enabled": ("--stall-check", "--no-stall-check"),
-        "warning_time_seconds": "--stall-check-warning-time-seconds",
-        "shutdown_time_seconds": "--stall-check-shutdown-time-seconds",
-    },
-    "library_options": {
-        "mpi_threads_disable": ("--mpi-threads-disable", "--no-mpi-threads-disable"),
-        "mpi_args": "--mpi-args",
-        "binding_args": "--binding-args",
-        "tcp": ("--tcp", ""),
-        "num_nccl_streams": "--num-nccl-streams",
-        "thread_affinity": "--thread-affinity",
-        "gloo_timeout_seconds": "--gloo-timeout-seconds",
-    },
-    "logging": {
-        "level": "--log-level",
-        "with_timestamp": ("--log-with-timestamp", "--log-without-timestamp"),
-        "hide_timestamp": ("--log-hide-timestamp", "--no-log-hide-timestamp"),
-        "prefix_output_with_timestamp": ("--prefix-output-with-timestamp", ""),
-    },
-}
-_TOP: dict[str, _Flags] = {
-    "controller": "",  # its value is the option
-    "env": "--env",
-    "num_proc": "--num-proc",
-    "hosts": "--hosts",
-    "hostfile": "--hostfile",
-    "start_timeout": "--start-timeout",
-    "timeout": "--timeout",
-    "events": "--events",
-    "grace": "--grace",
-    "min_np": "--min-np",
-    "min_num_proc": "--min-np",
-    "max_np": "--max-np",
-    "max_num_proc": "--max-np",
-    "host_discovery_script": "--host-discovery-script",
-    "slots_per_host": "--slots-per-host",
-    "spares": "--spares",
-    "elastic_timeout": "--elastic-timeout",
-    "reset_limit": "--reset-limit",
-    "checkpoint_dir": "--checkpoint-dir",
-    "preemption_signal": "--preemption-signal",
-    "preemption_file": "--preemption-file",
-    "chaos": "--chaos",
-    "blacklist_cooldown_range": "--blacklist-cooldown-range",
-    "output_filename": "--output-filename",
-    "prefix_output_with_timestamp": ("--prefix-output-with-timestamp", ""),
-    "ranks": "--ranks",
-    "stdin_rank": "--stdin-rank",
-    "network_interfaces": "--network-interfaces",
-    "network_interface": "--network-interface",
-    "port_range": "--port-range",
-    "nnodes": "--nnodes",
-    "nproc_per_node": "--nproc-per-node",
-    "ssh_port": "--ssh-port",
-    "ssh_identity_file": "--ssh-identity-file",
-    "ssh_fan_out": "--ssh-fan-out",
-    "remote_shell": "--remote-shell",
-    "rendezvous": "--rendezvous",
-    "bind_to": "--bind-to",
-    "gpus_per_rank": "--gpus-per-rank",
-    "wdir": "--wdir",
-    "include": "--include",
-    "exclude": "--exclude",
-    "max_restarts": "--max-restarts",
-    "wait_for_hosts": "--wait-for-hosts",
-    "node_rank": "--node-rank",
-    "host_timeout": "--host-timeout",
-    "disable_cache": ("--disable-cache", ""),
-    "verbose": ("--verbose", ""),
-}
-_ENV = "env"
-_RANGES = ("blacklist_cooldown_range",)  # two values
-_CONTROLLERS = ("gloo", "mpi", "jsrun")
-_KEYS = _TOP | {f"{name}.{key}": flags for name, keys in _SECTIONS.items() for key, flags in keys.items()}
+from .option import Option
+from .options import OPTIONS, VERBS
+
+_ENV, _CONTROLLER = "env", "controller"
+_KEYS: dict[str, list[Option]] = {}  # several options: one for true, one for false, or one of a choice
+for _option in OPTIONS:
+    for _key in () if _option.attribute in VERBS else _option.keys:
+        _KEYS.setdefault(_CONTROLLER if _option.attribute == _CONTROLLER else _key, []).append(_option)
+_SECTIONS = {key.partition(".")[0] for key in _KEYS if "." in key}
 
 
 class ConfigFileError(ValueError):
@@ -141,27 +52,29 @@ def _flat(content: Mapping[object, object]) -> Iterator[tuple[str, object]]:
 def _words(path: str, key: str, value: object) -> list[str]:
     if key not in _KEYS:
         raise ConfigFileError(f"{path}: {key} is no option of horovodrun{_nearest(key)}")
-    flags = _KEYS[key]
+    options = _KEYS[key]
     if value is None:
         return []
-    if key == "controller":
-        return [_controller(path, value)]
     if key == _ENV:
         return _exports(path, value)
-    if isinstance(flags, tuple):
+    if key == _CONTROLLER:
+        return _choice(path, key, value, options)
+    if not options[0].takes_value:
         if not isinstance(value, bool):
             raise ConfigFileError(f"{path}: {key}: {value!r} is neither true nor false")
-        return [flag] if (flag := flags[0] if value else flags[1]) else []
-    if key in _RANGES:
-        return [flags, *_range(path, key, value)]
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return [f"{flags}={text}"]
-
-
-def _range(path: str, key: str, value: object) -> list[str]:
-    if not isinstance(value, list) or len(value) != 2:
+        return [word for option in options if option.is_off != value for word in option.words(True)]
+    count = options[0].count
+    if count > 1 and not (isinstance(value, list) and len(value) == count):
         raise ConfigFileError(f"{path}: {key}: expected the least and the most, such as {key}: [1, 60]")
-    return [str(each) for each in value]
+    return options[0].words(value)
+
+
+def _choice(path: str, key: str, value: object, options: Sequence[Option]) -> list[str]:
+    chosen = [option for option in options if option.takes == str(value).lower()]
+    if not chosen:
+        names = ", ".join(str(option.takes) for option in options)
+        raise ConfigFileError(f"{path}: {key}: {value!r} is none of {names}")
+    return chosen[0].words(True)
 
 
 def _exports(path: str, value: object) -> list[str]:
@@ -174,13 +87,6 @@ def _exports(path: str, value: object) -> list[str]:
         if each is not None and (isinstance(each, bool) or not isinstance(each, str | int | float)):
             raise ConfigFileError(f"{path}: env.{name}: {each!r} is no text: put it in quotes")
     return [f"--env={name}" if each is None else f"--env={name}={each}" for name, each in value.items()]
-
-
-def _controller(path: str, value: object) -> str:
-    name = str(value).lower()
-    if name not in _CONTROLLERS:
-        raise ConfigFileError(f"{path}: controller: {value!r} is none of {', '.join(_CONTROLLERS)}")
-    return f"--{name}"
 
 
 def _nearest(key: str) -> str:

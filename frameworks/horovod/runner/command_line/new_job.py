@@ -77,7 +77,7 @@ def _reach(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Rea
 
 def _fan_out(environment: Mapping[str, str]) -> int:
     """On how many hosts one logs in."""
-    name = options.VARIABLES["ssh_fan_out"]
+    name = options.FAN_OUT_VARIABLE
     try:
         return values.integer(environment.get(name) or str(options.FAN_OUT))
     except argparse.ArgumentTypeError as error:
@@ -92,7 +92,7 @@ def _elastic(arguments: argparse.Namespace, environment: Mapping[str, str]) -> E
         spares=arguments.spares or 0,
         resets=arguments.reset_limit,
         patience=timeouts.elastic_seconds(environment),
-        is_durable=bool(environment.get(options.VARIABLES["checkpoint_dir"])),
+        is_durable=bool(environment.get(options.CHECKPOINT_VARIABLE)),
         grace=_grace(arguments),
     )
     least, most = arguments.blacklist_cooldown_range or COOLDOWN
@@ -103,7 +103,7 @@ def _elastic(arguments: argparse.Namespace, environment: Mapping[str, str]) -> E
         (least, most),
         arguments.chaos,
         asking.chosen_signal(environment),
-        environment.get(options.VARIABLES["preemption_file"]) or None,
+        environment.get(options.NOTICE_VARIABLE) or None,
     )
 
 

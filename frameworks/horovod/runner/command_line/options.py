@@ -1,157 +1,271 @@
-"""The options that concern the launcher itself, and the variables that options become for the ranks."""
+"""The table of all options of horovodrun: first those of the launcher, then those that the ranks read."""
 
 import argparse
 import os
 
-from horovod.bootstrap.start_settings import HOST_SECONDS, HOST_TIMEOUT_VARIABLE
+from horovod.bootstrap.start_settings import HOST_SECONDS, HOST_TIMEOUT_VARIABLE, START_TIMEOUT_VARIABLE
 
+from ..timeouts import ELASTIC_SECONDS, ELASTIC_VARIABLE, START_SECONDS
 from . import values
-from .exports import Export
+from .compatible import COMPATIBLE
+from .option import Option, Table, Value
 from .tunables import TUNABLES
 
-_FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also before hvd.init()
-# Options that the launcher and the ranks use: the attribute, and the variable.
-VARIABLES = {
-    "start_timeout": "HOROVOD_START_TIMEOUT",
-    "ssh_fan_out": "HOROVOD_SSH_FAN_OUT",
-    "host_timeout": HOST_TIMEOUT_VARIABLE,
-    "elastic_timeout": "HOROVOD_ELASTIC_TIMEOUT",
-    "checkpoint_dir": "HOROVOD_CHECKPOINT_DIR",
-    "preemption_signal": "HOROVOD_PREEMPTION_SIGNAL",
-    "preemption_file": "HOROVOD_PREEMPTION_FILE",
-}
+CHECKPOINT_VARIABLE = "HOROVOD_CHECKPOINT_DIR"
+NOTICE_VARIABLE = "HOROVOD_PREEMPTION_FILE"
+FAN_OUT_VARIABLE = "HOROVOD_SSH_FAN_OUT"
 FAN_OUT = 32
+_FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also before hvd.init()
+
+_COUNT: Value = ("N", values.integer)
+_SECONDS: Value = ("S", values.seconds)
+_FOLDER: Value = ("DIR", values.absolute_path)
+
+_MOST_USED = (
+    Option(
+        "-np -n --num-proc",
+        "how many ranks to start; auto starts one for each core, or for each slot of -H",
+        ("N", values.rank_count),
+        argument="num_proc",
+    ),
+    Option(
+        "-H --hosts",
+        "where to start them, and how many at most, such as node1:4,node2:4 (localhost:N)",
+        ("HOST:SLOTS", str),
+        argument="hosts",
+    ),
+    Option(
+        "-x --env",
+        "set NAME for the ranks; without VALUE, as it is set here (may be repeated)",
+        ("NAME[=VALUE]", str),
+        adds=True,
+    ),
+    Option(
+        "--min-np --min-num-proc",
+        "go on as long as there are N ranks; makes the job elastic",
+        _COUNT,
+        argument="min_num_proc",
+    ),
+    Option(
+        "--output-filename",
+        "keep the output in DIR/rank.<rank>/stdout and stderr, too",
+        ("DIR", str),
+        argument="output_filename",
+    ),
+    Option("--verbose", "say what is started", argument="verbose"),
+)
+_GENERAL = (
+    Option(
+        "-hostfile --hostfile",
+        'the hosts of -H, as lines of FILE such as "localhost slots=4"',
+        ("FILE", str),
+        argument="hostfile",
+    ),
+    Option(
+        "--include",
+        "of the hosts of -H, --hostfile or the batch system, use these only, such as node1,node[3-5]",
+        ("HOSTS", values.host_names),
+    ),
+    Option("--exclude", "leave these out", ("HOSTS", values.host_names)),
+    Option("--nnodes", "use the first N hosts; -np ranks are dealt to them evenly", _COUNT),
+    Option("--nproc-per-node", "how many ranks to run on each host", _COUNT),
+    Option(
+        "--start-timeout",
+        f"wait S seconds for the hosts, then S seconds for the ranks to find each other ({START_SECONDS:g})",
+        ("S", values.integer),
+        START_TIMEOUT_VARIABLE,
+        "start_timeout",
+        argument="start_timeout",
+    ),
+    Option("--timeout", "end the job after S seconds, with the stacks of all ranks and status 124", _SECONDS),
+    Option(
+        "--bind-to",
+        "pin ranks to their share of the cores of their host: core, numa, or none (default)",
+        ("WHAT", values.binding),
+    ),
+    Option(
+        "--gpus-per-rank", "let each rank see N GPUs of its host only, its own (CUDA_VISIBLE_DEVICES)", _COUNT
+    ),
+    Option("--wdir", "start the ranks in DIR, on every host", _FOLDER),
+    Option("--max-restarts", "when a rank fails, start all ranks again, N times at most (0)", _COUNT),
+    Option("--grace", "ranks that have to end have S seconds before they are killed (5)", _SECONDS),
+    Option("--config-file", "read options from FILE (YAML); those given here come first", ("FILE", str)),
+    Option("--print-config", "start nothing: print the value of each option, and where it comes from"),
+    Option("-v --version", "print the version"),
+    Option("-cb --check-build", "print what this installation can do"),
+    Option(
+        "--json",
+        "print what happens as JSON, an object in each line; what --check-build and --print-config say, too",
+    ),
+)
+_CONTROLLER = "controller"
+_CONTROLLERS = (
+    Option("--gloo", "horovodrun itself (default)", "gloo", dest=_CONTROLLER, argument="use_gloo"),
+    Option("--mpi", "the mpirun that is on PATH", "mpi", dest=_CONTROLLER, argument="use_mpi"),
+    Option("--jsrun", "jsrun (default in an LSF job that has it)", "jsrun", dest=_CONTROLLER),
+    Option(
+        "--mpi-args",
+        'more options for mpirun: --mpi-args="-v -v"',
+        ("ARGS", str),
+        key="library_options.mpi_args",
+        argument="mpi_args",
+    ),
+    Option(
+        "--binding-args",
+        "how mpirun or jsrun places and binds ranks, in place of horovodrun's way",
+        ("ARGS", str),
+        key="library_options.binding_args",
+    ),
+)
+_SSH = (
+    Option("-p --ssh-port", "the port of sshd (22)", ("PORT", values.port), argument="ssh_port"),
+    Option("-i --ssh-identity-file", "the private key to use", ("FILE", str), argument="ssh_identity_file"),
+    Option(
+        "--ssh-fan-out",
+        f"log in on N hosts by ssh; with more hosts, they log in on the others; 0: on all ({FAN_OUT})",
+        _COUNT,
+        FAN_OUT_VARIABLE,
+        "ssh_fan_out",
+    ),
+    Option(
+        "--remote-shell",
+        'COMMAND in place of ssh, such as "kubectl exec -i {host} --"; {host} stands for the host',
+        ("COMMAND", values.remote_shell),
+    ),
+)
+_MEETING = (
+    Option(
+        "--rendezvous",
+        "where they meet; with --nnodes N each of N hosts runs this command, and the one at HOST leads",
+        ("HOST:PORT", values.address),
+    ),
+    Option("--wait-for-hosts", "wait for N hosts that run horovodrun-agent --join HOST:PORT", _COUNT),
+    Option(
+        "--node-rank",
+        "which of the --nnodes hosts this is, 0 the one that leads (auto: the one at HOST leads)",
+        ("N", values.place),
+    ),
+    Option(
+        "--host-timeout",
+        f"a host counts as lost when its connection is away for S seconds ({HOST_SECONDS:g})",
+        ("S", values.number),
+        HOST_TIMEOUT_VARIABLE,
+        "host_timeout",
+    ),
+)
+_ELASTIC = (
+    Option(
+        "--max-np --max-num-proc",
+        "grow to N ranks at most (as many as there are slots)",
+        _COUNT,
+        argument="max_num_proc",
+    ),
+    Option(
+        "--host-discovery-script",
+        "ask SCRIPT each second for the hosts, a line each, such as node1:4; makes the job elastic",
+        ("SCRIPT", str),
+        argument="host_discovery_script",
+    ),
+    Option(
+        "--slots-per-host --slots",
+        "how many ranks a host may run that the script names without a number",
+        _COUNT,
+        argument="slots",
+    ),
+    Option(
+        "--spares",
+        "keep N more processes that have come to hvd.init() and wait to take a lost one's place (0)",
+        _COUNT,
+    ),
+    Option(
+        "--elastic-timeout",
+        f"end the job when it has been without enough ranks for S seconds ({ELASTIC_SECONDS:g})",
+        _SECONDS,
+        ELASTIC_VARIABLE,
+        "elastic_timeout",
+    ),
+    Option(
+        "--reset-limit",
+        "end the job when its ranks have started again N times and would do so once more",
+        _COUNT,
+        argument="reset_limit",
+    ),
+    Option(
+        "--checkpoint-dir",
+        "write commits to DIR now and then; when all ranks are lost, new ones go on from the newest",
+        _FOLDER,
+        CHECKPOINT_VARIABLE,
+        "checkpoint_dir",
+    ),
+    Option(
+        "--preemption-signal",
+        "SIGNAL, such as USR1, asks workers to end at their next commit, as SIGTERM does",
+        ("SIGNAL", values.preemption_signal),
+        "HOROVOD_PREEMPTION_SIGNAL",
+        "preemption_signal",
+    ),
+    Option(
+        "--preemption-file",
+        "leave a host when there is a file FILE on it; {host} in FILE stands for the host",
+        ("FILE", values.absolute_path),
+        NOTICE_VARIABLE,
+        "preemption_file",
+    ),
+    Option(
+        "--chaos",
+        "bring faults about to see that your training goes on, such as kill:every=20s, or stop:every=60s",
+        ("FAULT", values.chaos),
+    ),
+    Option(
+        "--blacklist-cooldown-range",
+        "seconds for which a host is left alone where ranks fail again and again (1 60)",
+        ("MIN MAX", values.seconds),
+        argument="cooldown_range",
+        count=2,
+    ),
+)
+_OUTPUT = (
+    Option("--ranks", "show the output of these ranks only, such as 0,4-7", ("LIST", values.rank_list)),
+    Option("--events", "write what happens to FILE, as --json does, beside the output", ("FILE", str)),
+    Option(
+        "-prefix-timestamp --prefix-output-with-timestamp",
+        "put the time in front of each line",
+        key="prefix_output_with_timestamp logging.prefix_output_with_timestamp",
+    ),
+    Option(
+        "--stdin-rank", "let rank N read your terminal, for breakpoint(); the others read nothing", _COUNT
+    ),
+)
+CONTROLLER_TITLE = "who starts the ranks"
+TABLE: Table = {
+    "what most jobs need": _MOST_USED,
+    "more on the job": _GENERAL,
+    CONTROLLER_TITLE: _CONTROLLERS,
+    "ssh, which starts ranks on other hosts": _SSH,
+    "hosts that dial, where there is no ssh": _MEETING,
+    "elastic jobs, which go on when ranks are lost or come": _ELASTIC,
+    "output and input of the ranks": _OUTPUT,
+    **TUNABLES,
+    "of Horovod 0.28": COMPATIBLE,
+}
+OPTIONS = [option for rows in TABLE.values() for option in rows]
+VERBS = {"help", "version", "check_build", "print_config", "merge_timelines", "json", "config_file"}
+"""Attributes of those that say what horovodrun does, not how."""
 
 
-def add_general(parser: argparse.ArgumentParser) -> None:
-    """Options that concern the launcher itself."""
-    add = parser.add_argument
-    ranks = "how many ranks to start; auto starts one for each core, or for each slot of -H"
-    add("-np", "-n", "--num-proc", type=values.rank_count, metavar="N", help=ranks)
-    places = "where to start them, and how many at most, such as node1:4,node2:4 (localhost:N)"
-    add("-H", "--hosts", metavar="HOST:SLOTS", help=places)
-    add(
-        "-hostfile",
-        "--hostfile",
-        metavar="FILE",
-        help='the same, as lines of FILE such as "localhost slots=4"',
-    )
-    include = "of the hosts of -H, --hostfile or the batch system, use these only, such as node1,node[3-5]"
-    add("--include", type=values.host_names, metavar="HOSTS", help=include)
-    add("--exclude", type=values.host_names, metavar="HOSTS", help="leave these out")
-    nodes = "use the first N hosts; -np ranks are dealt to them evenly"
-    add("--nnodes", type=values.integer, metavar="N", help=nodes)
-    add("--nproc-per-node", type=values.integer, metavar="N", help="how many ranks to run on each host")
-    start = "wait S seconds for the hosts, then S seconds for the ranks to find each other (30)"
-    add("--start-timeout", type=values.integer, metavar="S", help=start)
-    timeout = "end the job after S seconds, with the stacks of all ranks and status 124"
-    add("--timeout", type=values.seconds, metavar="S", help=timeout)
-    binding = "pin ranks to their share of the cores of their host: core, numa, or none (default)"
-    add("--bind-to", type=values.binding, metavar="WHAT", help=binding)
-    gpus = "let each rank see N GPUs of its host only, its own (CUDA_VISIBLE_DEVICES)"
-    add("--gpus-per-rank", type=values.integer, metavar="N", help=gpus)
-    add("--wdir", type=values.absolute_path, metavar="DIR", help="start the ranks in DIR, on every host")
-    restarts = "when a rank fails, start all ranks again, N times at most (0)"
-    add("--max-restarts", type=values.integer, metavar="N", help=restarts)
-    grace = "ranks that are to end have S seconds before they are killed (5)"
-    add("--grace", type=values.seconds, metavar="S", help=grace)
-    export = "set NAME for the ranks; without VALUE, as it is set here (may be repeated)"
-    add("-x", "--env", action=Export, metavar="NAME[=VALUE]", help=export)
-    add("--config-file", metavar="FILE", help="read options from FILE (YAML); those given here come first")
-    origins = "start nothing: print the value of each option, and where it comes from"
-    add("--print-config", action="store_true", help=origins)
-    add("--verbose", action="store_true", help="say what is started")
-    add("-v", "--version", action="store_true", help="print the version")
-    add("-cb", "--check-build", action="store_true", help="print what this installation can do")
-    json = (
-        "print what happens as JSON, an object in each line; what --check-build and --print-config say, too"
-    )
-    add("--json", action="store_true", help=json)
-
-
-def add_controller(parser: argparse.ArgumentParser) -> None:
-    """Options that choose who starts the ranks."""
-    group = parser.add_argument_group("who starts the ranks")
-    choice = group.add_mutually_exclusive_group()
-    for name, who in (("gloo", "horovodrun itself (default)"), ("mpi", "the mpirun that is on PATH")):
-        choice.add_argument(f"--{name}", dest="controller", action="store_const", const=name, help=who)
-    jsrun = "jsrun (default in an LSF job that has it)"
-    choice.add_argument("--jsrun", dest="controller", action="store_const", const="jsrun", help=jsrun)
-    group.add_argument("--mpi-args", metavar="ARGS", help='more options for mpirun: --mpi-args="-v -v"')
-    binding = "how mpirun or jsrun places and binds ranks, in place of horovodrun's way"
-    group.add_argument("--binding-args", metavar="ARGS", help=binding)
-
-
-def add_ssh(parser: argparse.ArgumentParser) -> None:
-    """Options for the way to other hosts."""
-    add = parser.add_argument_group("ssh, which starts ranks on other hosts").add_argument
-    add("-p", "--ssh-port", type=values.port, metavar="PORT", help="the port of sshd (22)")
-    add("-i", "--ssh-identity-file", metavar="FILE", help="the private key to use")
-    fan_out = f"log in on N hosts by ssh; with more hosts, they log in on the others; 0: on all ({FAN_OUT})"
-    add("--ssh-fan-out", type=values.integer, metavar="N", help=fan_out)
-    shell = 'COMMAND in place of ssh, such as "kubectl exec -i {host} --"; {host} stands for the host'
-    add("--remote-shell", type=values.remote_shell, metavar="COMMAND", help=shell)
-
-
-def add_meeting(parser: argparse.ArgumentParser) -> None:
-    """Options for hosts that come by themselves."""
-    add = parser.add_argument_group("hosts that dial, where there is no ssh").add_argument
-    where = "where they meet; with --nnodes N each of N hosts runs this command, and the one at HOST leads"
-    add("--rendezvous", type=values.address, metavar="HOST:PORT", help=where)
-    count = "wait for N hosts that run horovodrun-agent --join HOST:PORT"
-    add("--wait-for-hosts", type=values.integer, metavar="N", help=count)
-    place = "which of the --nnodes hosts this is, 0 the one that leads (auto: the one at HOST leads)"
-    add("--node-rank", type=values.place, metavar="N", help=place)
-    patience = f"a host counts as lost when its connection is away for S seconds ({HOST_SECONDS:g})"
-    add("--host-timeout", type=values.number, metavar="S", help=patience)
-
-
-def add_elastic(parser: argparse.ArgumentParser) -> None:
-    """Options of jobs that go on when ranks are lost or come."""
-    add = parser.add_argument_group("elastic jobs, which go on when ranks are lost or come").add_argument
-    fewest = "go on as long as there are N ranks; makes the job elastic"
-    add("--min-np", "--min-num-proc", type=values.integer, metavar="N", help=fewest)
-    most = "grow to N ranks at most (as many as there are slots)"
-    add("--max-np", "--max-num-proc", type=values.integer, metavar="N", help=most)
-    script = "ask SCRIPT each second for the hosts, a line each, such as node1:4; makes the job elastic"
-    add("--host-discovery-script", metavar="SCRIPT", help=script)
-    slots = "how many ranks a host may run that the script names without a number"
-    add("--slots-per-host", "--slots", type=values.integer, metavar="N", help=slots)
-    spares = "keep N more processes that have come to hvd.init() and wait to take a lost one's place (0)"
-    add("--spares", type=values.integer, metavar="N", help=spares)
-    patience = "end the job when it has been without enough ranks for S seconds (600)"
-    add("--elastic-timeout", type=values.seconds, metavar="S", help=patience)
-    resets = "end the job when its ranks have started again N times and would do so once more"
-    add("--reset-limit", type=values.integer, metavar="N", help=resets)
-    folder = "write commits to DIR now and then; when all ranks are lost, new ones go on from the newest"
-    add("--checkpoint-dir", type=values.absolute_path, metavar="DIR", help=folder)
-    asks = "SIGNAL, such as USR1, asks workers to end at their next commit, as SIGTERM does"
-    add("--preemption-signal", type=values.preemption_signal, metavar="SIGNAL", help=asks)
-    notice = "leave a host when there is a file FILE on it; {host} in FILE stands for the host"
-    add("--preemption-file", type=values.absolute_path, metavar="FILE", help=notice)
-    chaos = "bring faults about to see that your training goes on, such as kill:every=20s, or stop:every=60s"
-    add("--chaos", type=values.chaos, metavar="FAULT", help=chaos)
-    cooldown = "seconds for which a host is left alone where ranks fail again and again (1 60)"
-    add("--blacklist-cooldown-range", type=values.seconds, nargs=2, metavar=("MIN", "MAX"), help=cooldown)
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Options for what the ranks write and read."""
-    add = parser.add_argument_group("output and input of the ranks").add_argument
-    ranks = "show the output of these ranks only, such as 0,4-7"
-    add("--ranks", type=values.rank_list, metavar="LIST", help=ranks)
-    add("--events", metavar="FILE", help="write what happens to FILE, as --json does, beside the output")
-    add("--output-filename", metavar="DIR", help="keep the output in DIR/rank.<rank>/stdout and stderr, too")
-    timestamp = "put the time in front of each line"
-    add("-prefix-timestamp", "--prefix-output-with-timestamp", action="store_true", help=timestamp)
-    stdin = "let rank N read your terminal, for breakpoint(); the others read nothing"
-    add("--stdin-rank", type=values.integer, metavar="N", help=stdin)
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Makes a parser know all options."""
+    for title, rows in TABLE.items():
+        group = parser.add_argument_group(title)
+        choice = group.add_mutually_exclusive_group() if title == CONTROLLER_TITLE else group
+        for option in rows:
+            option.add(choice if option.attribute == _CONTROLLER else group)
 
 
 def environment(arguments: argparse.Namespace) -> dict[str, str]:
     """The variables that the given options set for the ranks; what -x says comes first."""
-    names = {item.variable: item.variable for tunables in TUNABLES.values() for item in tunables}
-    given = {variable: getattr(arguments, dest) for dest, variable in sorted((names | VARIABLES).items())}
+    carried = sorted({(option.attribute, option.variable) for option in OPTIONS if option.variable})
+    given = {variable: getattr(arguments, attribute) for attribute, variable in carried}
     variables = {name: str(value) for name, value in given.items() if value is not None}
     if arguments.timeout is not None:
         variables[_FAULTHANDLER] = os.environ.get(_FAULTHANDLER, "1")

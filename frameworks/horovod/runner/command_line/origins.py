@@ -7,14 +7,12 @@ from dataclasses import asdict, dataclass
 
 from horovod.bootstrap.text import escaped
 
-from .compatible import without_effect
-from .options import FAN_OUT, VARIABLES
+from .option import Option
+from .options import FAN_OUT, OPTIONS, VERBS
 
 COMMAND_LINE, DEFAULT, DERIVED = "command line", "default", "number of slots"
 
 _ABSENT = object()
-# Options that say what horovodrun does, not how.
-_VERBS = {"help", "version", "check_build", "print_config", "merge_timelines", "json", "config_file", "env"}
 _SHOWN = "HOROVOD_"  # other variables of -x may hold passwords
 
 
@@ -69,30 +67,24 @@ def combine(
 
 
 def rows(
-    parser: argparse.ArgumentParser,
-    arguments: argparse.Namespace,
-    environ: Mapping[str, str],
-    defaults: Mapping[str, str],
+    arguments: argparse.Namespace, environ: Mapping[str, str], defaults: Mapping[str, str]
 ) -> Iterator[Row]:
     """One for each option that --help shows, each that was given without effect, and each variable of -x.
 
     Args:
-        parser: knows the options.
-        arguments: their values, of ``combine``.
+        arguments: the values, of ``combine``.
         environ: the environment of the caller, which ranks inherit.
         defaults: of variables, by name.
     """
-    seen = set(_VERBS)
-    for action in parser._actions:
-        if action.dest not in seen and action.help != argparse.SUPPRESS:
-            seen.add(action.dest)
-            variable = VARIABLES.get(action.dest, action.dest if action.dest.isupper() else None)
-            value, origin = _value(action.dest, variable, arguments, environ, defaults)
-            yield Row(_name(action), variable, value, origin)
-    for dest, reason in without_effect().items():
-        if dest in arguments.origins:
-            option = f"--{dest.replace('_', '-')}"
-            yield Row(option, None, f"no effect: {reason}", arguments.origins[dest])
+    seen = {*VERBS, "env"}
+    for option in OPTIONS:
+        dest = option.attribute
+        if dest not in seen and option.help is not None:
+            seen.add(dest)
+            value, origin = _value(dest, option.variable, arguments, environ, defaults)
+            yield Row(_name(option), option.variable, value, origin)
+        elif option.no_effect and dest in arguments.origins:
+            yield Row(option.flags, None, f"no effect: {option.no_effect}", arguments.origins[dest])
     for name, text in sorted(arguments.env.items()):
         yield Row("--env", name, text if name.startswith(_SHOWN) else None, arguments.origins[_export(name)])
 
@@ -124,18 +116,18 @@ def _value(
     return value, DERIVED if dest == "num_proc" and value is not None else DEFAULT
 
 
-def describe(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> str:
+def describe(arguments: argparse.Namespace) -> str:
     """The text of ``horovodrun --print-config``, with ``--json`` for programs."""
     from horovod.bootstrap import variables
 
-    found = list(rows(parser, arguments, os.environ, variables.defaults()))
+    found = list(rows(arguments, os.environ, variables.defaults()))
     return as_json(found) if arguments.json else table(found)
 
 
-def _name(action: argparse.Action) -> str:
+def _name(option: Option) -> str:
     """The option; for a choice among several, what they choose."""
-    is_choice = isinstance(action.const, str) and not action.dest.isupper()
-    return action.dest if is_choice else max(action.option_strings, key=len)
+    is_choice = isinstance(option.takes, str) and option.variable is None
+    return option.attribute if is_choice else max(option.flags.split(), key=len)
 
 
 def _export(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from horovod.bootstrap.text import escaped
 
 from .. import hosts, placing
-from . import compatible, options, origins, tunables
+from . import compatible, options, origins
 
 USAGE_STATUS = 2
 _WIDTH = 80  # where there is no terminal
@@ -95,14 +95,7 @@ def new_parser() -> "_Parser":
     parser = _Parser(
         prog="horovodrun", usage=_USAGE, description=_DESCRIPTION, allow_abbrev=False, formatter_class=_Help
     )
-    options.add_general(parser)
-    options.add_controller(parser)
-    options.add_ssh(parser)
-    options.add_meeting(parser)
-    options.add_elastic(parser)
-    options.add_output(parser)
-    tunables.add_tunables(parser)
-    compatible.add_compatible(parser)
+    options.add_to(parser)
     return parser
 
 
