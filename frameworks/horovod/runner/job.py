@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from horovod.elastic.driver.decisions import Limits
-from horovod.elastic.driver.reliability import COOLDOWN
-
 from .ending import GRACE_SECONDS, Ending
 from .hosts import Host
 from .nodes.node import Work
 
 if TYPE_CHECKING:
+    from horovod.elastic.driver.decisions import Limits
+
     from .call.call import Call
     from .elastic.chaos import Chaos
 
@@ -56,13 +55,13 @@ class Elastic:
     """What an elastic job has besides. ``script`` prints the hosts; ``slots`` are those of a host for which
     nobody says how many it has. ``preemption``: a signal that asks a worker to end; ``notice``: the file
     that says that a host is about to be taken away. ``cooldown``: the shortest and the longest time, in
-    seconds, for which a host is left alone where ranks fail again and again.
+    seconds, for which a host is left alone where ranks fail again and again, if the user has said them.
     """
 
-    limits: Limits
+    limits: "Limits"
     script: str | None = None
     slots: int | None = None
-    cooldown: tuple[float, float] = COOLDOWN
+    cooldown: tuple[float, float] | None = None
     chaos: "Chaos | None" = None
     preemption: int | None = None
     notice: str | None = None

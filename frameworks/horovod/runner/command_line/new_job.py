@@ -4,10 +4,6 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from horovod.elastic import asking
-from horovod.elastic.driver.decisions import Limits
-from horovod.elastic.driver.reliability import COOLDOWN
-
 from .. import placing, timeouts
 from ..ending import GRACE_SECONDS
 from ..job import Elastic, Job, OtherLauncher, Output, Reach
@@ -85,6 +81,9 @@ def _fan_out(environment: Mapping[str, str]) -> int:
 
 
 def _elastic(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Elastic:
+    from horovod.elastic import asking  # only for those who need it: a job starts quickly
+    from horovod.elastic.driver.decisions import Limits
+
     limits = Limits(
         ranks=arguments.num_proc,
         fewest=arguments.min_np,
@@ -95,12 +94,12 @@ def _elastic(arguments: argparse.Namespace, environment: Mapping[str, str]) -> E
         is_durable=bool(environment.get(options.CHECKPOINT_VARIABLE)),
         grace=_grace(arguments),
     )
-    least, most = arguments.blacklist_cooldown_range or COOLDOWN
+    cooldown = arguments.blacklist_cooldown_range
     return Elastic(
         limits,
         arguments.host_discovery_script,
         arguments.slots_per_host,
-        (least, most),
+        None if cooldown is None else tuple(cooldown),
         arguments.chaos,
         asking.chosen_signal(environment),
         environment.get(options.NOTICE_VARIABLE) or None,

@@ -11,7 +11,7 @@ from horovod.bootstrap.sources import TORCHRUN_MARKS
 from horovod.bootstrap.start_settings import ADDRESS_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 from horovod.elastic.driver.driver import Driver
-from horovod.elastic.driver.reliability import Reliability
+from horovod.elastic.driver.reliability import COOLDOWN, Reliability
 
 from .. import timeouts
 from ..command_line import exports
@@ -108,7 +108,7 @@ class _Parts:
             journal=journal,
             on_report=None if job.call is None else job.call.take_report,
         )
-        driver = Driver(elastic.limits, time.monotonic(), Reliability(elastic.cooldown))
+        driver = Driver(elastic.limits, time.monotonic(), Reliability(elastic.cooldown or COOLDOWN))
         policy = self._policy = ElasticPolicy(
             driver,
             self._roster,

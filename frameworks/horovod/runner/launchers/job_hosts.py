@@ -4,6 +4,7 @@ import collections
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.network import interfaces
@@ -16,7 +17,6 @@ from ..hosts import Host
 from ..job import Job
 from ..nodes import reach, ssh
 from ..nodes.guardian import Guardian
-from ..nodes.joined import Joined
 from ..nodes.local import LocalNode
 from ..nodes.node import Events
 from ..nodes.remote import RemoteNode
@@ -24,7 +24,10 @@ from ..nodes.route import Route
 from ..nodes.way import Way
 from . import is_this_host
 from .setup import Stage
-from .welcome import Welcome
+
+if TYPE_CHECKING:
+    from ..nodes.joined import Joined
+    from .welcome import Welcome
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
 _START_SECONDS = 30.0
@@ -58,9 +61,11 @@ class JobHosts:
         self._stack.callback(self._loop.children.kill_strays)
         self._offered: secret.Offer | None = None
 
-    def _new_welcome(self) -> Welcome | None:
+    def _new_welcome(self) -> "Welcome | None":
         if self._job.reach.rendezvous is None:
             return None
+        from .welcome import Welcome  # only for those who need it: a job starts quickly
+
         welcome = Welcome(self._job, self._loop, self._number, self.warn)
         self._stack.callback(lambda: welcome.part(self.status))
         return welcome
@@ -82,7 +87,7 @@ class JobHosts:
         way = way or Route(target, self._loop, self.guardian)
         return RemoteNode(way, marker, self.network.ports, self._job.work.wdir)
 
-    def wait(self) -> tuple[list[Joined], Sequence[Host]]:
+    def wait(self) -> "tuple[list[Joined], Sequence[Host]]":
         """Waits for the hosts that dial. Returns the ways to them, and all hosts of the job."""
         return ([], self._job.hosts) if self.welcome is None else self.welcome.wait()
 
