@@ -43,6 +43,10 @@ def _run(arguments: argparse.Namespace) -> int:
         from horovod.version import __version__
 
         print(__version__)
+    elif arguments.completion is not None:
+        from .command_line import completion
+
+        print(completion.script(arguments.completion))
     elif arguments.check_build:
         from . import build_report
 

@@ -82,6 +82,7 @@ def test_prefixes_have_a_colour_for_each_rank_and_a_line_tells_of_the_start(scri
     host = re.escape(os.uname().nodename)
     outline = rf"horovodrun: 2 ranks on {host} \(\d+ cores?\), over shared memory, 3 threads each\r\n"
     assert re.match(outline, terminal.shown), terminal.shown
+    assert re.search(r"\r\nhorovodrun: 2 ranks, \d+\.\d s\r\n$", terminal.shown), terminal.shown
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": ""}])

@@ -82,8 +82,11 @@ def test_without_matplotlib(folder, capsys, monkeypatch):
     assert status == 1 and "needs matplotlib" in error
 
 
+NOTHING = "nothing is recorded: call state.record(loss=...) in the training, with --checkpoint-dir\n"
+
+
 def test_nothing_to_show(tmp_path, capsys):
-    assert shown(capsys, tmp_path)[:2] == (0, "nothing is recorded\n")
+    assert shown(capsys, tmp_path)[:2] == (0, NOTHING)
     assert shown(capsys, tmp_path / "absent")[0] == 1
 
 

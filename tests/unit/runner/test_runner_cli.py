@@ -22,7 +22,7 @@ _FRAMEWORKS = Path(__file__).resolve().parents[3] / "frameworks"
 @settings(max_examples=30)
 @given(st.lists(st.text(max_size=8), max_size=8))
 def test_command_is_never_touched(words: list[str]) -> None:
-    command = ["python", *words]
+    command = ["prog", *words]
     assert parse_args(["-np", "2", *command]).command == command
     assert parse_args(["-np", "2", "--", *command]).command == command
     assert parse_args(["-H", "localhost:4", "--verbose", "-np", "3", *command]).command == command

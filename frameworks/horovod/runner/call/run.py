@@ -19,11 +19,18 @@ from .transfer import Kind, content, nameless_file
 Result = TypeVar("Result")
 
 
+class _Unsaid(int):
+    """A number that nobody has given."""
+
+
+_ONE = _Unsaid(1)
+
+
 def run(
     func: Callable[..., Result],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    num_proc: int = 1,
+    num_proc: int = _ONE,
     min_num_proc: int | None = None,
     max_num_proc: int | None = None,
     slots: int | None = None,
@@ -63,7 +70,7 @@ def run(
         func: what each rank calls.
         args: its positional arguments, the same on every rank.
         kwargs: its keyword arguments.
-        num_proc: how many ranks to start; in an elastic job at least ``min_num_proc``.
+        num_proc: how many ranks to start, 1 by default; in an elastic job at least ``min_num_proc``.
         min_num_proc: makes the job elastic: it goes on as long as there are so many ranks. Each new process
             calls the function, too; see docs/elastic.md for what it has to do.
         max_num_proc: of an elastic job, to which it may grow.
@@ -131,8 +138,10 @@ def _words(given: dict[str, Any]) -> list[str]:
         if (value := given.pop(old)) is not None:
             warnings.warn(f"horovod.run: {old} is deprecated, use {new}", DeprecationWarning, stacklevel=3)
             given[new] = value
-    if given["min_num_proc"] is not None:
-        given["num_proc"] = max(given["num_proc"], given["min_num_proc"])
+    fewest = given["min_num_proc"]
+    if given["num_proc"] is _ONE and fewest is None:
+        print("horovod.run: num_proc is not given, so there is 1 rank", file=sys.stderr)
+    given["num_proc"] = max(given["num_proc"], fewest or 0)
     command = python_command(given.pop("executable") or sys.executable, "worker")
     return [*arguments.words(given), "--", *command]
 

@@ -91,6 +91,11 @@ _GENERAL = (
     Option("--grace", "ranks that have to end have S seconds before they are killed (5)", _SECONDS),
     Option("--config-file", "read options from FILE (YAML); those given here come first", ("FILE", str)),
     Option("--print-config", "start nothing: print the value of each option, and where it comes from"),
+    Option(
+        "--completion",
+        "print what SHELL needs to complete options: bash, zsh or fish",
+        ("SHELL", values.shell),
+    ),
     Option("-v --version", "print the version"),
     Option("-cb --check-build", "print what this installation can do"),
     Option(
@@ -249,7 +254,7 @@ TABLE: Table = {
     "of Horovod 0.28": COMPATIBLE,
 }
 OPTIONS = [option for rows in TABLE.values() for option in rows]
-VERBS = {"help", "version", "check_build", "print_config", "merge_timelines", "json", "config_file"}
+VERBS = {"version", "check_build", "print_config", "completion", "merge_timelines", "json", "config_file"}
 """Attributes of those that say what horovodrun does, not how."""
 
 

@@ -121,7 +121,13 @@ def describe(arguments: argparse.Namespace) -> str:
     from horovod.bootstrap import variables
 
     found = list(rows(arguments, os.environ, variables.defaults()))
-    return as_json(found) if arguments.json else table(found)
+    if arguments.json:
+        return as_json(found)
+    if arguments.verbose:
+        return table(found)
+    shown = [row for row in found if row.origin != DEFAULT]
+    rest = f"{len(found) - len(shown)} more have their defaults: --verbose shows them"
+    return f"{table(shown)}\n{rest}" if shown else rest
 
 
 def _name(option: Option) -> str:

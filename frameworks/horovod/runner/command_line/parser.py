@@ -9,7 +9,7 @@ from typing import NoReturn
 from horovod.bootstrap.text import escaped
 
 from .. import hosts, placing
-from . import compatible, options, origins
+from . import compatible, options, origins, words
 
 USAGE_STATUS = 2
 _WIDTH = 80  # where there is no terminal
@@ -21,14 +21,18 @@ _USAGE = """horovodrun -np N [options] [--] command [argument ...]
        horovodrun --merge-timelines OUT FILE [FILE ...]
        horovodrun history DIR [options]"""
 
-_DESCRIPTION = (
-    "Starts N ranks of a command, on this host or on those of -H, and shows their output, each line behind "
-    "[rank]<stream>:. A script (train.py) is run by the Python of horovodrun. When a rank fails, horovodrun "
-    "ends the others, says why, and exits with the status of the rank that failed first."
-)
+_DESCRIPTION = """\
+Starts N ranks of a command, on this host or on those of -H, and shows their
+output, each line behind [rank]<stream>:. When a rank fails, horovodrun ends the
+others, says why, and exits with the status of the rank that failed first. A script (train.py) is run
+by the Python of horovodrun.
+
+  horovodrun -np 4 python train.py                   4 ranks on this host
+  horovodrun -H node1:4,node2:4 python train.py      8 ranks on two hosts, by ssh
+  horovodrun -np 4 --min-np 2 python train.py        goes on when ranks are lost"""
 
 
-class _Help(argparse.HelpFormatter):
+class _Help(argparse.RawDescriptionHelpFormatter):
     """Knows how wide the terminal is without the module that would be imported for that."""
 
     def __init__(self, prog: str) -> None:
@@ -64,10 +68,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     own, command = _split(parser, list(argv))
     arguments = _read(parser, own)
     arguments.command = command
+    if arguments.completion is not None:
+        return arguments
     if arguments.merge_timelines is not None:
         if not command:
             parser.error("--merge-timelines: name the files to merge, too")
     elif not (arguments.version or arguments.check_build):
+        remark = words.remark(command, arguments.stdin_rank is not None)
+        if remark is not None:
+            parser.error(remark)
         if not arguments.print_config or placing.says_where(arguments, os.environ):
             _place(parser, arguments)
         if not arguments.print_config:

@@ -147,6 +147,15 @@ def binding(text: str) -> str:
     return text
 
 
+def shell(text: str) -> str:
+    """A shell that can complete options."""
+    from .completion import SHELLS
+
+    if text not in SHELLS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(SHELLS)}")
+    return text
+
+
 def host_names(text: str) -> list[str]:
     """Names of hosts, such as node1,gpu[01-16]; an IPv6 address may stand in brackets."""
     from horovod.bootstrap import slurm

@@ -126,6 +126,7 @@ class _Parts:
             elastic.preemption,
         )
         status = self._cluster.status = supervisor.run(self._nodes, policy)
+        self._stage.notes.append(f"{driver.generation} generation{'s' if driver.generation != 1 else ''}")
         if job.call is not None:
             job.call.ranks = policy.culprit() or policy.ranks()
         return status

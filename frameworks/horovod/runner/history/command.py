@@ -56,7 +56,7 @@ def _show(arguments: argparse.Namespace) -> None:
             print(json.dumps(line))
         return
     if not lines:
-        print("nothing is recorded")
+        print("nothing is recorded: call state.record(loss=...) in the training, with --checkpoint-dir")
         return
     plots = _plots(lines, arguments.metric)
     if arguments.output is not None:

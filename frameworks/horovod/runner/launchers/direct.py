@@ -51,6 +51,8 @@ def _supervise(job: Job, stage: Stage) -> int:
         if job.output.folder:
             folder = os.path.join(job.output.folder, f"restart.{restart}")
             stage.files.take(open_files(folder, job.size))
+    if restart > 1:
+        stage.notes.append(f"started {restart} times")
     return status
 
 

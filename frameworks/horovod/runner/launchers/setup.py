@@ -3,8 +3,9 @@
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,7 +35,7 @@ Opened = Sequence[Mapping[str, BinaryIO]]
 @dataclass(frozen=True)
 class Stage:
     """What a job runs on. ``sinks`` are those of stdout and stderr; what is to be closed after the job goes
-    onto ``stack``.
+    onto ``stack``, and what is to be said at its end to ``notes``.
     """
 
     loop: Loop
@@ -42,6 +43,7 @@ class Stage:
     files: FileWriter
     journal: Journal
     stack: contextlib.ExitStack
+    notes: list[str] = field(default_factory=list)
 
 
 Supervise = Callable[[Job, Stage], int]
@@ -97,6 +99,7 @@ def complain(message: str) -> None:
 
 
 def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
+    begin = time.monotonic()
     with contextlib.ExitStack() as stack:
         signals = SignalQueue()
         stack.callback(signals.close)
@@ -119,7 +122,11 @@ def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
                 sinks[1].put(f"horovodrun: warning: {escaped(text)}\n".encode())
             loop = Loop(signals, Children())
             stack.callback(loop.close)
-            return supervise(job, Stage(loop, sinks, files, journal, stack))
+            stage = Stage(loop, sinks, files, journal, stack)
+            status = supervise(job, stage)
+            if job.output.is_verbose or (sinks[1].is_terminal and not job.output.is_json):
+                _close(job, time.monotonic() - begin, status, stage.notes)
+            return status
         except ReachError as error:
             return _give_up(journal, str(error), error.status)
         except ValueError as error:  # of interfaces and ports, and of what an MPI launcher cannot do
@@ -127,6 +134,18 @@ def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
         except OSError as error:  # a limit on processes or descriptors, mostly
             behind = limits.limit_behind(error, _load(job))
             return _give_up(journal, f"cannot start {job.size} ranks: {error}{behind}", 1)
+
+
+def _close(job: Job, seconds: float, status: int, notes: Sequence[str]) -> None:
+    """The last line of a job, for people: how long it took, and where its files are."""
+    whole = int(seconds)
+    minutes = (
+        f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02} h" if whole >= 60 else f"{seconds:.1f} s"
+    )
+    what = [f"status {status}"] if status else []
+    what += [f"{job.size} rank{'s' if job.size > 1 else ''}", minutes, *notes]
+    what += [f"output in {job.output.folder}"] if job.output.folder else []
+    print(f"horovodrun: {escaped(', '.join(what))}", file=sys.stderr)
 
 
 def _give_up(journal: Journal, text: str, status: int) -> int:
