@@ -38,7 +38,6 @@ def test_warmup_has_the_formulas_rate_in_every_step(which, given, capsys):
     expected = [rate * (1 + min(e, warmup) * (ranks - 1) / warmup) / ranks for e in passed]
     np.testing.assert_allclose(record.rates, expected, rtol=1e-6)
     np.testing.assert_allclose(history["lr"], expected[STEPS - 1 :: STEPS], rtol=1e-6)
-    assert history["learning_rate"] == history["lr"]
     assert [line for line in capsys.readouterr().out.splitlines() if line] == [
         f"Epoch 3: the warm-up is over, the learning rate is {rate:g}."
     ]

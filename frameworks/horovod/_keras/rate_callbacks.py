@@ -47,9 +47,7 @@ class _RateCallback(CallbackPart):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if logs is not None:
-            logs["lr"] = logs["learning_rate"] = optimizer_variables.learning_rate(
-                self.model.optimizer, self._backend.result
-            )
+            logs["lr"] = optimizer_variables.learning_rate(self.model.optimizer, self._backend.result)
 
     def _set(self, rate: float) -> None:
         optimizer = self.model.optimizer
