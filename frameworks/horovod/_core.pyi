@@ -295,8 +295,15 @@ def add_link(link: tuple[int, int, int, bytes, bytes]) -> None:
     fails.
     """
 
+def add_launcher(fd: int, key: bytes, frames: int) -> None:
+    """Hands over a connection to the launcher in place of one that is lost: arguments as of ``init``. The
+    core owns the descriptor, also when this fails.
+    """
+
 def give_up_link(peer: int, reason: str) -> None:
-    """Ends the job for want of a link to ``peer``, unless that has left. ``reason``: for people."""
+    """Ends the job for want of a link to ``peer``, unless that has left; -1: ends this rank for want of the
+    launcher. ``reason``: for people.
+    """
 
 def show_stacks() -> None:
     """Asks all ranks, this one too, to show their stacks. Returns at once."""

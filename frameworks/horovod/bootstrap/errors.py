@@ -8,6 +8,7 @@ BootstrapError (RuntimeError)
 ├── PortTakenError           no TCP port to listen at is free (also an OSError)
 ├── SharedMemoryError        the system refuses it to a rank
 └── StartTimeoutError        somebody did not arrive in time (also a TimeoutError)
+    └── NobodyListensError   at no time while it was tried
 """
 
 from collections.abc import Sequence
@@ -61,3 +62,7 @@ class SharedMemoryError(BootstrapError):
 
 class StartTimeoutError(BootstrapError, TimeoutError):
     """Somebody did not arrive within the start timeout."""
+
+
+class NobodyListensError(StartTimeoutError):
+    """The host is there, and nobody listens at the address: who did, has ended."""

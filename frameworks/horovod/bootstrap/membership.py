@@ -22,10 +22,9 @@ from typing import NamedTuple
 from .errors import AbandonedError, BootstrapError, LauncherEndedError
 from .start_settings import (
     ADDRESS_VARIABLE,
-    HOST_SECONDS,
-    HOST_TIMEOUT_VARIABLE,
     STORE_VARIABLE,
     WORKER_VARIABLE,
+    host_timeout,
 )
 from .store.client import StoreClient
 from .store.line import Line
@@ -92,7 +91,7 @@ class Membership:
         self._worker = _number(environ[WORKER_VARIABLE])
         self._secret = secret
         self._timeout = timeout
-        self._patience = max(timeout, _patience(environ))
+        self._patience = max(timeout, host_timeout(environ))
         self._line = self._new_line()
         self._asked = 0
         self._has_told_state = False
@@ -164,14 +163,6 @@ class Membership:
 
     def _connect(self, timeout: float) -> StoreClient:
         return StoreClient(self._address, self._secret, self._worker, 0, timeout)
-
-
-def _patience(environ: Mapping[str, str]) -> float:
-    """Seconds for which the launcher may be silent; of a value that is no number, the launcher says so."""
-    try:
-        return float(environ.get(HOST_TIMEOUT_VARIABLE) or HOST_SECONDS)
-    except ValueError:
-        return HOST_SECONDS
 
 
 def _number(text: str) -> int:

@@ -13,7 +13,7 @@ from .errors import AbandonedError, BootstrapError, StartTimeoutError
 from .identity import ALONE, HOROVODRUN, Identity, from_environment, placed, reason
 from .secret import SECRET_BYTES
 from .sources import is_within_a_rank
-from .start_settings import STORE_VARIABLE, is_elastic, staging, start_timeout
+from .start_settings import STORE_VARIABLE, host_timeout, is_elastic, staging, start_timeout
 from .start_settings import wiring as wiring_of
 from .text import escaped, log
 
@@ -222,7 +222,7 @@ def _start_among_others(
     environment: MutableMapping[str, str],
 ) -> tuple[str, str]:
     """Returns on how many hosts the ranks are, and how they reach each other, and why so."""
-    from .mesh.mesh import connect_mesh
+    from .mesh.mesh import Entry, connect_mesh
     from .network.interfaces import from_environment as network_of
 
     keeps_store = identity.rank == 0 and identity.launcher != HOROVODRUN
@@ -236,19 +236,9 @@ def _start_among_others(
         store = _own_store(identity, environment, timeout)
     assert _process.job.secret is not None
     try:
-        mesh = connect_mesh(
-            identity,
-            generation,
-            store,
-            _process.job.secret,
-            wiring,
-            deadline,
-            timeout,
-            network_of(environment),
-            str(library),
-            gpu,
-            staged,
-        )
+        own = (network_of(environment), str(library), gpu, staged, host_timeout(environment))
+        entry = Entry(identity, generation, store, _process.job.secret, timeout, *own)
+        mesh = connect_mesh(entry, wiring, deadline)
     except BaseException as error:
         if isinstance(error, BootstrapError) and error.absent:
             store.blame(error.absent, str(error))

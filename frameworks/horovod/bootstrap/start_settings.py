@@ -48,6 +48,14 @@ def start_timeout(environment: Mapping[str, str]) -> float:
     return float(text or _DEFAULT_START_TIMEOUT)
 
 
+def host_timeout(environment: Mapping[str, str]) -> float:
+    """Seconds for which the launcher may be silent; of a value that is no number, the launcher says so."""
+    try:
+        return float(environment.get(HOST_TIMEOUT_VARIABLE) or HOST_SECONDS)
+    except ValueError:
+        return HOST_SECONDS
+
+
 def is_elastic(environment: Mapping[str, str]) -> bool:
     """Whether a launcher of elastic jobs has started this process."""
     is_told = WORKER_VARIABLE in environment and ADDRESS_VARIABLE in environment

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .call.call import Call
 
 _BROKEN_PIPE_STATUS = 128 + 13  # SIGPIPE, as a shell reports it
+_LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what is written to such a file
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -30,7 +32,7 @@ def check_build(verbose: bool = False) -> None:
 
 def run_commandline() -> None:
     """Runs horovodrun and exits with its status."""
-    with _reader_may_leave():
+    with _printing():
         if sys.argv[1:2] == ["history"]:
             from .history import command
 
@@ -96,17 +98,22 @@ def start_job(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
 
 
 @contextlib.contextmanager
-def _reader_may_leave() -> Iterator[None]:
-    """Ends quietly when the reader of what is printed has gone, as in ``horovodrun --help | head -1``."""
+def _printing() -> Iterator[None]:
+    """Ends quietly when the reader of what is printed has gone, as in ``horovodrun --help | head -1``, and
+    with an error when it cannot be kept, as on a full disk.
+    """
     try:
         try:
             yield
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        has_left = isinstance(error, BrokenPipeError)
+        if not has_left and error.errno not in _LOST:
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the last flush of the interpreter
-        sys.exit(_BROKEN_PIPE_STATUS)
+        sys.exit(_BROKEN_PIPE_STATUS if has_left else f"horovodrun: error: stdout: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ START_SECONDS = 30.0
 ELASTIC_SECONDS = 600.0
 
 
-def lost_seconds(environ: Mapping[str, str]) -> float:
+def lost_seconds(environ: Mapping[str, str], default: float = HOST_SECONDS) -> float:
     """For how long the connection to a host may be away. Raises ValueError for what is no number."""
-    return _seconds(HOST_TIMEOUT_VARIABLE, environ, HOST_SECONDS)
+    return _seconds(HOST_TIMEOUT_VARIABLE, environ, default)
 
 
 def elastic_seconds(environ: Mapping[str, str]) -> float:

@@ -151,6 +151,21 @@ def test_a_killed_agent_is_the_culprit(at_work: AtWork) -> None:
     assert status == 1 and "host 127.0.0.2 of ranks 2, 3: the agent of horovodrun there was killed" in text
 
 
+def test_a_guard_on_another_host_that_somebody_has_ended_is_told_and_replaced(at_work: AtWork) -> None:
+    agent = psutil.Process(at_work.agent_of(2))
+
+    def guards() -> list[psutil.Process]:
+        return [child for child in agent.children() if any("guard.py" in word for word in child.cmdline())]
+
+    (first,) = guards()
+    first.kill()
+    (second,) = _wait_for(lambda: [each for each in guards() if each != first], 1)
+    agent.kill()
+    result = at_work._hosts.finish(at_work.launcher, 20)
+    at_work._hosts.wait_until_gone(4.0)  # its ranks, which the second has ended
+    assert result.returncode == 1 and f"process {second.pid} has taken its place" in result.output
+
+
 def test_an_agent_that_does_not_answer_is_the_culprit(at_work: AtWork) -> None:
     agent = at_work.agent_of(4)
     os.kill(agent, signal.SIGSTOP)

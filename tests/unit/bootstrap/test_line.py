@@ -34,6 +34,7 @@ class Network:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._pairs: dict[socket.socket, socket.socket] = {}
+        self._opened: list[socket.socket] = []
         self.accepted = 0
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -48,7 +49,9 @@ class Network:
     def close(self) -> None:
         self._is_closed = True
         self._thread.join()
-        self._listener.close()
+        self._selector.close()
+        for opened in (self._listener, *self._opened):
+            opened.close()
 
     def _serve(self) -> None:
         while not self._is_closed:
@@ -63,6 +66,7 @@ class Network:
         except OSError:
             near.close()
             return
+        self._opened += near, far
         for one, other in ((near, far), (far, near)):
             self._pairs[one] = other
             self._selector.register(one, selectors.EVENT_READ, self._carrier(one, other))
@@ -71,7 +75,9 @@ class Network:
         def carry() -> None:
             if one not in self._pairs:
                 return
-            data = one.recv(1 << 16)
+            data = b""
+            with contextlib.suppress(ConnectionError):
+                data = one.recv(1 << 16)
             if data:
                 other.sendall(data)
             else:
@@ -149,6 +155,24 @@ def test_a_launcher_that_has_ended_is_not_waited_for(network: Network, store: St
     with pytest.raises(AbandonedError):
         line.set("key", b"")
     assert time.monotonic() - begin < within(6.0)
+    line.close()
+
+
+def test_a_launcher_out_of_reach_is_waited_for_after_its_connection_broke(
+    store: StoreServer, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "_TRY_SECONDS", 0.3)
+    line = line_over(network)
+    accept = network._selector.get_key(network._listener).data
+    network._selector.modify(network._listener, selectors.EVENT_READ, lambda: time.sleep(0.01))
+    for near in list(network._pairs):
+        near.shutdown(socket.SHUT_RDWR)
+    back = threading.Timer(1.5, network._selector.modify, (network._listener, selectors.EVENT_READ, accept))
+    back.start()
+    line.set("key", b"value")
+    with StoreClient(store.address, SECRET, 2, 0, 5.0) as reader:
+        assert reader.get("key") == b"value"
+    back.join()
     line.close()
 
 

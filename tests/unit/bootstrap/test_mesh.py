@@ -23,7 +23,7 @@ from horovod.bootstrap.errors import (
 from horovod.bootstrap.identity import Identity
 from horovod.bootstrap.mesh import dialler, linker, mesh
 from horovod.bootstrap.mesh.linker import Link
-from horovod.bootstrap.mesh.mesh import connect_mesh
+from horovod.bootstrap.mesh.mesh import Entry, connect_mesh
 from horovod.bootstrap.mesh.neighbours import at_start
 from horovod.bootstrap.mesh.places import decode, place_of
 from horovod.bootstrap.network import endpoints, gatekeeper
@@ -53,7 +53,9 @@ def _join(
 ) -> list[Link]:
     with StoreClient(server.address, _SECRET, rank, generation, timeout) as store:
         deadline = time.monotonic() + timeout
-        made = connect_mesh(_identity(rank, size), generation, store, _SECRET, wiring, deadline, timeout)
+        made = connect_mesh(
+            Entry(_identity(rank, size), generation, store, _SECRET, timeout), wiring, deadline
+        )
         assert made.wiring == wiring or wiring == "auto"
         assert (made.on_demand is None) == (made.wiring == "shm")
         if made.on_demand is not None:

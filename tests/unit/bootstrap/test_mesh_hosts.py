@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from horovod import _core
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.identity import Identity
-from horovod.bootstrap.mesh.mesh import Mesh, connect_mesh
+from horovod.bootstrap.mesh.mesh import Entry, Mesh, connect_mesh
 from horovod.bootstrap.mesh.neighbours import at_start
 from horovod.bootstrap.mesh.places import Place, check_alike, decode, number_hosts
 from horovod.bootstrap.network.auth import Role
@@ -40,7 +40,7 @@ def _join(server: StoreServer, rank: int, hosts: Sequence[int], wiring: str, loc
     size = len(local) if local_size is None else local_size
     identity = Identity(rank, len(hosts), local.index(rank), size, 0, 1, f"node{hosts[rank]}")
     with StoreClient(server.address, _SECRET, rank, 1, 10.0) as store:
-        return connect_mesh(identity, 1, store, _SECRET, wiring, time.monotonic() + 10, 10.0)
+        return connect_mesh(Entry(identity, 1, store, _SECRET, 10.0), wiring, time.monotonic() + 10)
 
 
 def _join_all(

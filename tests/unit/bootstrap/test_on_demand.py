@@ -5,6 +5,7 @@ import errno
 import os
 import random
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,12 @@ from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.mesh.linker import Link
 from horovod.bootstrap.mesh.on_demand import OnDemand
 from horovod.bootstrap.network import endpoints
-from horovod.bootstrap.network.auth import Role, Terms, authenticate
+from horovod.bootstrap.network.auth import LAUNCHER_RANK, Role, Terms, authenticate
+from horovod.bootstrap.network.frames import Sealer
+from horovod.bootstrap.store.client import StoreClient
+from horovod.bootstrap.store.messages import Tag, encode
+from horovod.bootstrap.store.server import StoreServer
+from horovod.bootstrap.store.verdicts import Kind
 
 _SECRET = bytes(range(32))
 _CONTROL, _DATA = int(Role.CONTROL), int(Role.DATA)
@@ -29,6 +35,7 @@ class _Core:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK)
         self._wanted: list[tuple[int, int]] | None = []
         self.links: list[Link] = []
+        self.launchers: list[tuple[int, bytes, int]] = []
         self.given_up: list[tuple[int, str]] = []
 
     def want(self, peer: int, role: int) -> None:
@@ -60,8 +67,15 @@ class _Core:
     def add_link(self, link: Link) -> None:
         self.links.append(link)
 
+    def add_launcher(self, fd: int, key: bytes, frames: int) -> None:
+        self.launchers.append((fd, key, frames))
+
     def give_up_link(self, peer: int, reason: str) -> None:
         self.given_up.append((peer, reason))
+
+
+def _no_launcher() -> StoreClient:
+    raise BootstrapError("the launcher is away")
 
 
 class _Ranks:
@@ -75,7 +89,7 @@ class _Ranks:
         self.cores = [_Core() for _ in range(size)]
         names = [f"rank {rank}" for rank in range(size)]
         self.ranks = [
-            OnDemand(rank, 7, _SECRET, [listener], names, set(), self._addresses_of, timeout)
+            OnDemand(rank, 7, _SECRET, [listener], names, set(), self._addresses_of, timeout, _no_launcher)
             for rank, (listener, _) in enumerate(listening)
         ]
         for rank, core in enumerate(self.cores):
@@ -220,9 +234,40 @@ def test_nobody_else_and_no_other_generation_gets_a_link(caplog: pytest.LogCaptu
     ranks.stop()
 
 
+def test_a_launcher_whose_connection_broke_is_reached_again_and_hears_the_rank() -> None:
+    server = StoreServer(_SECRET, 2, "tcp")
+    server.start()
+    first = StoreClient(server.address, _SECRET, 1, 1, 5.0)
+    rank, core = OnDemand(1, 7, _SECRET, [], [], set(), lambda _: [], 1.0, lambda: first.again(5.0)), _Core()
+    rank.start(core)
+    first.close()
+    core.want(LAUNCHER_RANK, Role.LAUNCHER)
+    _until(lambda: bool(core.launchers))
+    descriptor, key, frames = core.launchers[0]
+    with socket.socket(fileno=descriptor) as connection:
+        sealer = Sealer(key)
+        for _ in range(frames):
+            sealer.seal(b"")
+        died = [b"%d" % Kind.DIED, b"0", b"-1", b"0", b"it died"]
+        connection.sendall(sealer.seal(encode(Tag.VERDICT, died)))
+    assert [(said.observer, said.culprit) for said in server.verdicts([1], 5.0)] == [(1, 0)]
+    core.stop()
+    rank.close()
+    core.close()
+    server.close()
+
+
+def test_a_launcher_that_cannot_be_reached_again_is_given_up() -> None:
+    ranks = _Ranks(1)
+    ranks.cores[0].want(LAUNCHER_RANK, Role.LAUNCHER)
+    _until(lambda: bool(ranks.cores[0].given_up))
+    assert ranks.cores[0].given_up == [(LAUNCHER_RANK, "the launcher is away")]
+    ranks.stop()
+
+
 def test_before_its_start_it_only_closes_what_it_has() -> None:
     listener, _ = endpoints.listen("tcp")
-    OnDemand(0, 7, _SECRET, [listener], ["rank 0"], set(), lambda _: [], 1.0).close()
+    OnDemand(0, 7, _SECRET, [listener], ["rank 0"], set(), lambda _: [], 1.0, _no_launcher).close()
 
 
 def test_a_forked_child_keeps_nothing_and_disturbs_nothing() -> None:
@@ -267,7 +312,7 @@ def test_a_start_that_fails_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch)
 
     for where, what in ((_Core, "link_requests_descriptor"), (threading.Thread, "start")):
         core, (listener, _) = _Core(), endpoints.listen("tcp")
-        rank = OnDemand(0, 7, _SECRET, [listener], ["rank 0"], set(), lambda _: [], 1.0)
+        rank = OnDemand(0, 7, _SECRET, [listener], ["rank 0"], set(), lambda _: [], 1.0, _no_launcher)
         with monkeypatch.context() as patch, pytest.raises(OSError, match="no descriptor"):
             patch.setattr(where, what, fails)
             rank.start(core)

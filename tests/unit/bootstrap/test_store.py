@@ -133,6 +133,7 @@ def test_the_launcher_hears_who_did_not_come(server: StoreServer) -> None:
         0: (Kind.ABSENT, 2),
         1: (Kind.ABSENT, None),
     }
+    assert [said[observer].absent for observer in (0, 1)] == [(2,), (2, 3)]
     assert "rank 2 never arrived" in said[0].reason and "ranks 2, 3" in said[1].reason
 
 

@@ -183,7 +183,7 @@ def test_a_newcomer_of_the_holder_s_host_is_started_again_at_once():
 def test_newcomers_that_several_do_not_reach_leave_the_others_alone():
     job = Job(Limits(4, 2), {"a": 2, "b": 2})
     job.ready()
-    assert job.driver.on_apart(job.now) == []  # nobody has the state yet
+    assert job.driver.on_apart(0, [2, 3], job.now) == []  # nobody has the state yet
     for worker in (0, 1):
         job.driver.on_holding(worker)
     job.dies(2)
@@ -191,8 +191,8 @@ def test_newcomers_that_several_do_not_reach_leave_the_others_alone():
     job.ready()
     assert set(job.ranks()) == {0, 1, 4, 5}
     job.ready(4)
-    assert [kill.worker for kill in job.driver.on_apart(job.now)] == [4, 5]
-    assert job.driver.on_apart(job.now) == []
+    assert [kill.worker for kill in job.driver.on_apart(1, [4, 5], job.now)] == [4, 5]
+    assert job.driver.on_apart(0, [4, 5], job.now) == job.driver.on_apart(4, [0, 1], job.now) == []
     job.dies(5)
     job.ready(0, 1)
     assert set(job.ranks()) == {0, 1} and list(job.living) == [0, 1, 4]
@@ -212,6 +212,29 @@ def test_of_holders_that_never_reach_each_other_one_goes_at_last():
     assert job.driver.on_silent(2, job.now, observer=0)[0].worker == 2
     job.ready(0, 1)
     assert job.ranks() == {0: 0, 1: 1}
+
+
+@pytest.mark.parametrize(("slots", "kept"), [((2, 2), 0), ((2, 3), 1), ((3, 2), 0), ((1, 3), 1)])
+@pytest.mark.parametrize("observers", [(0, 1), (1, 0)])
+def test_of_holders_on_two_sides_of_a_cut_the_more_go_on_or_those_of_rank_0(slots, kept, observers):
+    job = Job(Limits(sum(slots), 1), {"a": slots[0], "b": slots[1]})
+    job.ready()
+    workers = [[worker for worker, host in job.living.items() if host == name] for name in ("a", "b")]
+    for worker in range(sum(slots)):
+        job.driver.on_holding(worker)
+    for turn in range(2):
+        job.ready(commits=9)
+        killed = [
+            kill.worker
+            for side in observers
+            for observer in workers[side]
+            for kill in job.driver.on_apart(observer, workers[1 - side], job.now)
+        ]
+        assert killed == (workers[1 - kept] if turn else [])
+    for worker in killed:
+        job.dies(worker)
+    job.ready(*workers[kept])
+    assert set(job.ranks()) == set(workers[kept]) and job.end is None
 
 
 def test_newcomers_that_have_not_got_the_state_do_not_hold_it():

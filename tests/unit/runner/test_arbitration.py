@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod.bootstrap.errors import BootstrapError
-from horovod.bootstrap.store.verdicts import MAX_REASON, Kind, Link, Verdict, from_fields
+from horovod.bootstrap.store.verdicts import MAX_REASON, Kind, Link, Verdict, from_fields, on_absent
 from horovod.runner.arbitration import Cause, arbitrate
 from horovod.runner.ending import Exit
 
@@ -119,6 +119,9 @@ _SOUND = [b"4", b"0", b"1", b"2", b"why"]
 def test_a_verdict_is_read() -> None:
     assert from_fields(2, _SOUND, 3) == Verdict(2, Kind.LINK, 0, "why", 1, Link.DATA)
     assert from_fields(0, [b"6", b"-1", b"-1", b"0", b"\xff"], 3).culprit is None
+    assert from_fields(2, on_absent([0, 1], "late"), 3) == Verdict(
+        2, Kind.ABSENT, None, "late", absent=(0, 1)
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,6 +129,10 @@ def test_a_verdict_is_read() -> None:
     [
         _SOUND[:4],
         [*_SOUND, b""],
+        [*_SOUND, b"1"],
+        [b"8", b"-1", b"-1", b"0", b"late", b""],
+        [b"8", b"-1", b"-1", b"0", b"late", b"1 3"],
+        [b"8", b"-1", b"-1", b"0", b"late", b"-1"],
         [b"0", *_SOUND[1:]],
         [b"9", *_SOUND[1:]],
         [b"4", b"3", *_SOUND[2:]],

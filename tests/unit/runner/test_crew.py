@@ -67,7 +67,7 @@ class Desk:
             [],
             self.outputs,
             [sink, sink],
-            lambda host: Host(host, self.error),
+            lambda host: (Host(host, self.error),) * 2,
             Outputs(),
             lambda node: None,
             lambda host: 1,

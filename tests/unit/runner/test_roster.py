@@ -126,13 +126,13 @@ def test_the_launcher_wakes_for_a_verdict(launcher: Launcher) -> None:
 
 
 def test_ranks_that_do_not_reach_several_others_are_apart_and_blame_nobody(launcher: Launcher) -> None:
-    launcher.form(1, 0, 1, 2)
-    assert not launcher.roster.are_apart()
+    launcher.form(1, 4, 5, 6)
+    assert launcher.roster.apart() == []
     with launcher.meeting(0) as client:
         launcher.woken.clear()
         client.blame([1, 2], "no link to rank 1, rank 2")
         assert launcher.woken.wait(_SECONDS)
-        assert launcher.roster.are_apart() and launcher.roster.silent() == []
+        assert launcher.roster.apart() == [(4, [5, 6])] and launcher.roster.silent() == []
 
 
 def test_who_is_accused_itself_accuses_in_vain(launcher: Launcher) -> None:

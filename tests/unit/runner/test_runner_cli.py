@@ -265,6 +265,14 @@ def test_a_script_is_run_by_this_interpreter(tmp_path: Path, monkeypatch: pytest
         runnable(["train.py"])
 
 
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_what_a_full_disk_has_not_kept_is_an_error(option: str) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "horovod.runner.launch", option]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE)
+    assert done.stderr == b"horovodrun: error: stdout: No space left on device\n" and done.returncode == 1
+
+
 @pytest.mark.parametrize("module", ["horovod", "horovod.runner.launch"])
 @pytest.mark.parametrize("option", ["--help", "--version", "--check-build"])
 def test_a_reader_may_leave(module: str, option: str) -> None:

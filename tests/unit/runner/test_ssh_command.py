@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,11 @@ def test_the_users_word_counts(words_of: Callable[..., list[str]], answers: list
     }
     words = words_of(ssh.target("n", None, None), *answers)
     assert [letter for letter, word in options.items() if word in words] == list(ours)
+
+
+def test_ssh_gives_a_host_up_no_sooner_than_the_launcher(words_of: Callable[..., list[str]]) -> None:
+    words = words_of(replace(ssh.target("n", None, None), patience=31.0), "serveraliveinterval 0")
+    assert "-oServerAliveInterval=11" in words  # it takes three
 
 
 def test_a_relay_takes_only_keys_that_it_knows(words_of: Callable[..., list[str]]) -> None:

@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 from ..errors import BootstrapError, SharedMemoryError
 from ..gpu_libraries import NONE, GpuLibraries
-from ..identity import Identity
+from ..identity import HOROVODRUN, Identity
 from ..network import endpoints, interfaces
 from ..network.interfaces import ANY_NETWORK, Network
 from ..processes import Process
 from ..shared_memory import shared_memory_refusal
+from ..start_settings import HOST_SECONDS
 from ..store.client import StoreClient
+from ..store.line import connect_again
 from ..store.messages import ARRIVED
 from ..text import escaped, log, shown, warn
 from .linker import Link, Linker
@@ -44,6 +46,26 @@ WIRINGS = ("shm", "tcp")
 # Of the start timeout, for the links. Who waits for a neighbour behind them, in the core, waits longer: so
 # the rank that cannot be reached is named by those who see it.
 _LINKING_SHARE = 0.5
+
+
+class Entry(NamedTuple):
+    """A rank that enters a generation, with a connection to the store and ``timeout`` seconds for its start.
+
+    ``library`` is that of its collectives, and ``staging`` how it stages tensors; both must be those of all.
+    ``gpu``: the libraries for GPUs that it could use. ``patience``: for how long the launcher, if it is on
+    another host, may be out of reach later.
+    """
+
+    identity: Identity
+    generation: int
+    store: StoreClient
+    secret: bytes
+    timeout: float
+    network: Network = ANY_NETWORK
+    library: str = ""
+    gpu: GpuLibraries = NONE
+    staging: str = ""
+    patience: float = HOST_SECONDS
 
 
 class Mesh(NamedTuple):
@@ -71,77 +93,39 @@ class Mesh(NamedTuple):
             self.on_demand.close()
 
 
-def connect_mesh(
-    identity: Identity,
-    generation: int,
-    store: StoreClient,
-    secret: bytes,
-    wiring: str,
-    deadline: float,
-    timeout: float,
-    network: Network = ANY_NETWORK,
-    library: str = "",
-    gpu: GpuLibraries = NONE,
-    staging: str = "",
-) -> Mesh:
+def connect_mesh(entry: Entry, wiring: str, deadline: float) -> Mesh:
     """Waits for all ranks and makes the links to this rank's neighbours.
 
     "shm": Unix sockets within a host, TCP between hosts. "tcp": TCP alone. "auto": "shm", or "tcp" when the
     system refuses shared memory to any of the ranks, which is logged. Sockets are blocking and close-on-exec.
     Raises BootstrapError when not all ranks have arrived by ``deadline``, when the links are not made within
-    half of ``timeout`` seconds after that, or when shared memory is asked for and refused; nothing stays open
-    then. ``library``: of this rank's collectives; ``staging``: how it stages tensors; both must be those of
-    all. ``gpu``: the libraries for GPUs that this rank could use.
+    half of the timeout after that, or when shared memory is asked for and refused; nothing stays open then.
     """
     if wiring not in (*WIRINGS, "auto"):
         raise ValueError(f"unknown wiring {wiring!r}: expected one of {', '.join(WIRINGS)} or auto")
-    connect = partial(
-        _connect,
-        identity,
-        generation,
-        store,
-        secret,
-        timeout=timeout,
-        network=network,
-        library=library,
-        gpu=gpu,
-        staging=staging,
-    )
     if wiring == "tcp":
-        return connect(wiring, deadline)
+        return _connect(entry, wiring, deadline)
     try:
-        return connect("shm", deadline)
+        return _connect(entry, "shm", deadline)
     except SharedMemoryError as error:
         if wiring == "shm":
             raise
-        if identity.rank == error.rank:
+        if entry.identity.rank == error.rank:
             warn(error.rank, f"{error}; the job goes on over TCP, which is slower")
-        return connect("tcp", time.monotonic() + _LINKING_SHARE * timeout, scope="mesh-again")
+        return _connect(entry, "tcp", time.monotonic() + _LINKING_SHARE * entry.timeout, scope="mesh-again")
 
 
-def _connect(
-    identity: Identity,
-    generation: int,
-    store: StoreClient,
-    secret: bytes,
-    wiring: str,
-    deadline: float,
-    timeout: float,
-    network: Network,
-    library: str,
-    gpu: GpuLibraries,
-    staging: str,
-    scope: str = ARRIVED,
-) -> Mesh:
+def _connect(entry: Entry, wiring: str, deadline: float, scope: str = ARRIVED) -> Mesh:
+    identity, generation, store, secret, timeout, *_ = entry
     rank, size = identity.rank, identity.size
     share = _LINKING_SHARE * timeout
     with contextlib.ExitStack() as stack:
-        listeners = _listen(stack, identity, wiring, network, store.own_host)
+        listeners = _listen(stack, identity, wiring, entry.network, store.own_host)
         log("debug", rank, f"listens for other ranks at {escaped(', '.join(a for _, a in listeners))}")
         refusal = shared_memory_refusal(identity.local_size) if wiring == "shm" else None
         keys = [f"{generation}/{scope}/{peer}" for peer in range(size)]
         addresses = [address for _, address in listeners]
-        place = place_of(identity, refusal, addresses, wiring, library, gpu, staging)
+        place = place_of(identity, refusal, addresses, wiring, entry.library, entry.gpu, entry.staging)
         store.set(keys[rank], place.encode())
         # Of all, although a few may be dialled: so every rank knows who is missing.
         left = max(0.0, deadline - time.monotonic())
@@ -152,7 +136,7 @@ def _connect(
             if place.refusal:
                 raise SharedMemoryError(peer, place.refusal)
         hosts = number_hosts(places)
-        gpu = _of_all(gpu, rank, places)
+        gpu = _of_all(entry.gpu, rank, places)
         wanted = at_start(rank, hosts or [0] * size, wiring == "shm")
         sockets, names = [listener for listener, _ in listeners], rank_names(places, hosts)
         with Linker(rank, generation, secret, wanted, sockets, names, store.connection) as linker:
@@ -163,10 +147,12 @@ def _connect(
             linker.run(arrived, share)
             links = linker.take_links()
         on_demand = None
-        if hosts or wiring == "tcp":  # else there is shared memory between all
+        far_launcher = identity.launcher == HOROVODRUN and store.is_over_network
+        if hosts or wiring == "tcp" or far_launcher:  # else there is nothing to be made later
             stack.pop_all()  # the listeners are its own from here on
             ways = partial(_addresses_of, rank=rank, places=places, hosts=hosts)
-            on_demand = OnDemand(rank, generation, secret, sockets, names, wanted, ways, share)
+            launcher = partial(connect_again, store.again, entry.patience)
+            on_demand = OnDemand(rank, generation, secret, sockets, names, wanted, ways, share, launcher)
         others = neighbours(rank, places)
         return Mesh(wiring, hosts, host_names(places, hosts), links, arrived, others, gpu, on_demand)
 

@@ -1,4 +1,5 @@
-"""Links that are made after the start, when the core first wants them.
+"""Links that are made after the start, when the core first wants them, or anew: that to the launcher, which a
+network may break.
 
 As at the start, the higher rank of a link dials and the lower one accepts. Where the lower one wants it, it
 *knocks*: it dials the higher rank, proves itself, and hangs up; then the higher rank dials. So a link is made
@@ -15,8 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import BootstrapError
-from ..network.auth import Keys, Role, Terms
+from ..network.auth import LAUNCHER_RANK, Keys, Role, Terms
 from ..network.gatekeeper import Gatekeeper
+from ..store.client import StoreClient
 from ..text import warn
 from .dialler import Dialler
 from .linker import ON_DEMAND, Link, link_of
@@ -39,8 +41,11 @@ class Core(Protocol):
     def add_link(self, link: Link) -> None:
         """Takes a link."""
 
+    def add_launcher(self, fd: int, key: bytes, frames: int) -> None:
+        """Takes one to the launcher."""
+
     def give_up_link(self, peer: int, reason: str) -> None:
-        """Ends the job, unless the peer has left."""
+        """Ends the job, unless the peer has left; for the launcher, this rank."""
 
 
 class OnDemand:
@@ -58,9 +63,10 @@ class OnDemand:
         made: set[tuple[int, Role]],
         addresses_of: Callable[[int], list[str]],
         timeout: float,
+        reach_launcher: Callable[[], StoreClient],
     ) -> None:
         """``made``: the links that there are. ``names``: of every rank, for people. ``timeout``: seconds, for
-        one link.
+        one link. ``reach_launcher`` may wait, and raises BootstrapError when there is none.
         """
         self._rank = rank
         self._generation = generation
@@ -70,6 +76,8 @@ class OnDemand:
         self._made = made
         self._addresses_of = addresses_of
         self._timeout = timeout
+        self._reach_launcher = reach_launcher
+        self._is_closed = False
         self._awaited: dict[tuple[int, Role], float] = {}  # until when
         self._closing = contextlib.ExitStack()  # what is open, once it runs
         self._selector: selectors.BaseSelector | None = None
@@ -103,6 +111,7 @@ class OnDemand:
 
     def close(self) -> None:
         """After the core has stopped, or where it has not started."""
+        self._is_closed = True
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -152,7 +161,20 @@ class OnDemand:
         wanted = self._core.take_link_requests()
         self._over = wanted is None
         for peer, role in wanted or ():
-            self._want(peer, Role(role))
+            if role == Role.LAUNCHER:
+                threading.Thread(target=self._renew_launcher, name="hvd-launcher", daemon=True).start()
+            else:
+                self._want(peer, Role(role))
+
+    def _renew_launcher(self) -> None:
+        """On a thread of its own, which may outlive this one: the core wants it also once it has failed."""
+        try:
+            store = self._reach_launcher()
+        except BootstrapError as error:
+            return None if self._is_closed else self._core.give_up_link(LAUNCHER_RANK, str(error))
+        if self._is_closed:
+            return store.close()
+        self._core.add_launcher(*store.detach())
 
     def _want(self, peer: int, role: Role) -> None:
         if (peer, role) in self._made or (peer, role) in self._awaited:

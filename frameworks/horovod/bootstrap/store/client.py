@@ -5,9 +5,17 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from ..errors import AbandonedError, AnotherUserError, AuthenticationError, BootstrapError, StartTimeoutError
+from ..errors import (
+    AbandonedError,
+    AnotherUserError,
+    AuthenticationError,
+    BootstrapError,
+    NobodyListensError,
+    StartTimeoutError,
+)
 from ..network import endpoints
 from ..network.auth import HANDSHAKE_SECONDS, LAUNCHER_RANK, Keys, Role, Terms, authenticate
 from ..network.frames import Opener, Sealer
@@ -58,7 +66,8 @@ def dial(
         except (OSError, StartTimeoutError) as error:
             problem = error
             if time.monotonic() + pause >= deadline:
-                raise StartTimeoutError(
+                kind = NobodyListensError if isinstance(error, ConnectionError) else StartTimeoutError
+                raise kind(
                     f"rank {rank}: no connection to the store of {keeper} at {where} within {timeout:g} s "
                     f"({error}); is {keeper} still running?"
                 ) from None
@@ -71,10 +80,10 @@ def _dial_one_of(
 ) -> tuple[socket.socket, Keys]:
     """Tries each once, at most ``patience`` seconds where there are others: packets to an address that does
     not route may vanish. Who listens at one of several may be of another job, too, and never answer; the
-    store that has one address may be slow to. Raises what the last one met, or that somebody answered who is
-    of another job.
+    store that has one address may be slow to. Raises that somebody answered who is of another job, or why an
+    address is out of reach, or that nobody listens at any.
     """
-    problem: Exception | None = None
+    problems: list[Exception] = []
     for address in addresses:
         to_connect = to_answer = max(0.1, deadline - time.monotonic())
         if len(addresses) > 1:
@@ -83,9 +92,12 @@ def _dial_one_of(
         try:
             return _dial_once(address, secret, terms, to_connect, to_answer)
         except (OSError, BootstrapError) as error:
-            problem = problem if isinstance(problem, AuthenticationError) else error
-    assert problem is not None
-    raise problem
+            problems.append(error)
+    raise max(problems, key=_weight)
+
+
+def _weight(problem: Exception) -> int:
+    return 2 if isinstance(problem, AuthenticationError) else int(not isinstance(problem, ConnectionError))
 
 
 def _dial_once(
@@ -129,6 +141,7 @@ class StoreClient:
     ) -> None:
         self._rank = rank
         self._timeout = timeout
+        self._dial_again = partial(StoreClient, address, secret, rank, 0, keeper=keeper)
         self._connection, keys = dial(address, secret, rank, generation, timeout, keeper)
         self._sealer, self._opener = Sealer(keys.send), Opener(keys.receive)
         self._key = keys.send
@@ -151,6 +164,11 @@ class StoreClient:
         return self._connection
 
     @property
+    def is_over_network(self) -> bool:
+        """Whether the connection may break while both ends live."""
+        return self._connection.family != socket.AF_UNIX
+
+    @property
     def own_host(self) -> str:
         """The address of this host by which the launcher is reached."""
         return endpoints.own_host(self._connection)
@@ -158,6 +176,10 @@ class StoreClient:
     def close(self) -> None:
         """Closes the connection; what was set stays."""
         self._connection.close()
+
+    def again(self, timeout: float) -> "StoreClient":
+        """Another connection of this rank, which goes on with the start that it is in."""
+        return self._dial_again(timeout)
 
     def detach(self) -> LauncherLink:
         """The connection, which the caller owns from now on."""
@@ -199,10 +221,9 @@ class StoreClient:
 
         Does nothing when the launcher does not listen.
         """
-        from .verdicts import Kind, fields_of
+        from .verdicts import on_absent
 
-        culprit = absent[0] if len(absent) == 1 else None
-        payload = encode(Tag.VERDICT, fields_of(Kind.ABSENT, culprit, reason))
+        payload = encode(Tag.VERDICT, on_absent(absent, reason))
         try:
             self._connection.settimeout(_ANSWER_SLACK)
             self._connection.sendall(self._sealer.seal(payload))

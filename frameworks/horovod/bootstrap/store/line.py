@@ -1,17 +1,42 @@
-"""A worker's line to a store that lives as long as its job: over one connection after another."""
+"""A rank's line to the launcher's store: over one connection after another, where a network breaks them."""
 
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import AbandonedError, AuthenticationError, BootstrapError, StartTimeoutError
+from ..errors import (
+    AbandonedError,
+    AuthenticationError,
+    BootstrapError,
+    NobodyListensError,
+    StartTimeoutError,
+)
 from .client import StoreClient
 
 TURN_SECONDS = 5.0
 """A wait is asked for anew after so long: a network forgets no connection that carries something, and one
 that carries nothing any more is noticed."""
-_CLOSED_SECONDS = 2.0
+_TRY_SECONDS = 2.0
 _Result = TypeVar("_Result")
+Connect = Callable[[float], StoreClient]
+"""Makes a connection within the seconds that it gets. Raises BootstrapError when it cannot."""
+
+
+def connect_again(connect: Connect, patience: float) -> StoreClient:
+    """Another connection to the launcher, in place of one that is lost.
+
+    One that does not answer is waited for, ``patience`` seconds at most. Raises BootstrapError after that,
+    and as soon as nobody listens there, or somebody of another job.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return connect(max(0.1, min(_TRY_SECONDS, deadline - time.monotonic())))
+        except (AuthenticationError, NobodyListensError):
+            raise
+        except BootstrapError:
+            if time.monotonic() >= deadline:
+                raise
 
 
 class Line:
@@ -21,10 +46,8 @@ class Line:
     connection and takes no other one has ended. What is asked may reach the store twice. For one thread.
     """
 
-    def __init__(self, connect: Callable[[float], StoreClient], timeout: float, patience: float) -> None:
-        """``connect`` makes a connection within the seconds that it gets; the first one has ``timeout``.
-        Raises BootstrapError when it cannot.
-        """
+    def __init__(self, connect: Connect, timeout: float, patience: float) -> None:
+        """The first connection has ``timeout``. Raises what ``connect`` does."""
         self._connect = connect
         self._patience = patience
         self._client = connect(timeout)
@@ -55,11 +78,9 @@ class Line:
                 self._reconnect(error)
 
     def _reconnect(self, error: AbandonedError) -> None:
-        is_closed = not isinstance(error.__cause__, TimeoutError)
         self._client.close()
-        deadline = time.monotonic() + (_CLOSED_SECONDS if is_closed else self._patience)
         try:
-            self._client = self._connect(max(0.1, deadline - time.monotonic()))
+            self._client = connect_again(self._connect, self._patience)
         except AuthenticationError:
             raise
         except BootstrapError:

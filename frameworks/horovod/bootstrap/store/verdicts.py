@@ -1,7 +1,8 @@
 """Why a rank's engine gave up, as the rank tells the launcher over its authenticated link.
 
-A verdict is one message of five short fields: numbers in decimal digits, then the reason. Nothing in it is
-executed, and whatever does not fit is refused together with the connection.
+A verdict is one message of five short fields: numbers in decimal digits, then the reason; one on absent ranks
+names them in a sixth. Nothing in it is executed, and whatever does not fit is refused together with the
+connection.
 """
 
 import enum
@@ -12,6 +13,7 @@ from ..errors import BootstrapError
 
 MAX_REASON = 4096
 _MAX_DIGITS = 8
+_MAX_ABSENT = 1 << 16
 _NOBODY = -1
 
 
@@ -39,7 +41,7 @@ class Link(enum.IntEnum):
 
 class Verdict(NamedTuple):
     """What ``observer`` holds for the first cause. ``culprit`` is None when it is no single rank's doing;
-    ``other`` and ``link`` mean something for LINK only.
+    ``other`` and ``link`` mean something for LINK only, and ``absent`` for ABSENT.
     """
 
     observer: int
@@ -48,19 +50,28 @@ class Verdict(NamedTuple):
     reason: str
     other: int | None = None
     link: Link = Link.WATCH
+    absent: tuple[int, ...] = ()
 
 
-def fields_of(kind: Kind, culprit: int | None, reason: str) -> list[bytes]:
-    """What ``from_fields`` reads."""
-    text = reason.encode()[:MAX_REASON]
-    return [b"%d" % kind, b"%d" % (_NOBODY if culprit is None else culprit), b"%d" % _NOBODY, b"0", text]
+def on_absent(ranks: Sequence[int], reason: str) -> list[bytes]:
+    """The fields of a verdict on ranks that have not come, as ``from_fields`` reads them."""
+    culprit = ranks[0] if len(ranks) == 1 else _NOBODY
+    numbers = [Kind.ABSENT, culprit, _NOBODY, Link.WATCH]
+    return [
+        *(b"%d" % each for each in numbers),
+        reason.encode()[:MAX_REASON],
+        b" ".join(b"%d" % each for each in ranks),
+    ]
 
 
 def from_fields(observer: int, fields: Sequence[bytes], size: int) -> Verdict:
     """The verdict of a rank in a job of ``size``. Raises BootstrapError for anything but a sound one."""
-    if len(fields) != 5 or len(fields[4]) > MAX_REASON:
+    if not 5 <= len(fields) <= 6 or len(fields[4]) > MAX_REASON or len(fields[-1]) > _MAX_ABSENT:
         raise BootstrapError("not a verdict")
     kind, culprit, other, link = (_number(field) for field in fields[:4])
+    absent = [_rank(_number(word), size) for word in b"".join(fields[5:]).split()]
+    if len(fields) == 6 and (kind != Kind.ABSENT or not absent or None in absent):
+        raise BootstrapError("a verdict on absent ranks that does not name them")
     try:
         return Verdict(
             observer,
@@ -69,6 +80,7 @@ def from_fields(observer: int, fields: Sequence[bytes], size: int) -> Verdict:
             fields[4].decode(errors="replace"),
             _rank(other, size),
             Link(link),
+            tuple(rank for rank in absent if rank is not None),
         )
     except ValueError:
         raise BootstrapError("a verdict of an unknown kind") from None

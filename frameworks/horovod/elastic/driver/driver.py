@@ -2,7 +2,7 @@
 of them make the next generation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from .causes import failures, first_status, outcome
@@ -10,7 +10,7 @@ from .decisions import Attempt, Decision, End, Form, GiveUp, Kill, Limits, Notif
 from .numbering import number
 from .progress import Progress
 from .reliability import Reliability
-from .workers import State, Worker, chosen, missing
+from .workers import State, Worker, chosen, missing, sides
 
 _NEVER = float("inf")
 _KILLED_STATUS = 128 + 9  # by SIGKILL, as a shell reports it
@@ -118,18 +118,22 @@ class Driver:
         reason = reason or "the other ranks have given it up: it does not respond"
         return self.on_stopped(worker, reason, now)
 
-    def on_apart(self, now: float) -> list[Decision]:
-        """Members did not reach several others as their generation began. Its newcomers go, so that those who
-        have the state of the training go on.
+    def on_apart(self, observer: int, absent: Collection[int], now: float) -> list[Decision]:
+        """A member did not reach several others as their generation began. Of the two sides the one goes on
+        where more have the state of the training, or with the lowest rank; where both have it, that has to
+        happen again first.
         """
         members = [each for each in self._live if each.generation == self.generation]
-        holders = [each for each in members if each.holds]
-        newcomers = [each for each in members if not each.holds]
-        return [kill for each in newcomers if holders for kill in self._cut(each, holders[0], now)]
+        leaving, staying = sides(members, absent)
+        holder = next((each for each in staying if each.holds), None)
+        is_early = any(each.holds for each in leaving) and not self._progress.is_stuck
+        if holder is None or is_early or observer in self._cut_off:
+            return []
+        return [kill for each in leaving for kill in self._cut(each, holder, now)]
 
     def _cut(self, newcomer: Worker, holder: Worker, now: float) -> list[Decision]:
-        """Ends a newcomer that does not reach who has the state. Each try costs the others time: the next one
-        on its host, if nobody there has the state, is later.
+        """Ends a worker that does not reach others who have the state. Each try costs them time: the next one
+        on its host, if nobody stays there who has the state, is later.
         """
         gone = [newcomer]
         reason = f"it and rank {holder.rank}, which has the state of the training, do not reach each other"
@@ -143,9 +147,7 @@ class Driver:
     def on_stopped(self, worker: int, reason: str, now: float) -> list[Decision]:
         """A worker lives, and does nothing any more."""
         found = self._workers.get(worker)
-        if found is None or found.is_killed:
-            return []
-        return [self._kill(found, reason, now)]
+        return [] if found is None or found.is_killed else [self._kill(found, reason, now)]
 
     def on_exit(
         self, worker: int, status: int, now: float, is_lost: bool = False, was_asked: bool = False
@@ -203,6 +205,10 @@ class Driver:
         return [worker for worker in self._workers.values() if worker.state is state]
 
     @property
+    def _waiting(self) -> list[Worker]:
+        return [worker for worker in self._in(State.WAITING) if not worker.is_killed]
+
+    @property
     def _live(self) -> list[Worker]:
         """Those that are not being ended."""
         return [worker for worker in self._workers.values() if not worker.is_killed]
@@ -251,8 +257,7 @@ class Driver:
     def _too_few(self, now: float) -> End | None:
         if not self._is_overdue(now):
             return None
-        late = [worker for worker in self.members if not worker.is_killed]
-        if late and self._in(State.WAITING):
+        if self._in(State.WAITING) and not all(worker.is_killed for worker in self.members):
             return None  # ``_kills`` ends the members: the others may go on
         count = len(self._in(State.WAITING))
         needed = self.limits.fewest if self.generation else self.limits.ranks
@@ -282,8 +287,7 @@ class Driver:
     def _forms(self, now: float) -> list[Decision]:
         if self.members:
             return []
-        waiting = [worker for worker in self._in(State.WAITING) if not worker.is_killed]
-        taken = self._with_state(chosen(waiting, self._slots, self._most), waiting)
+        taken = self._with_state(chosen(self._waiting, self._slots, self._most))
         if (
             self._has_finished
             and 0 < len(taken) < self.limits.fewest
@@ -309,11 +313,11 @@ class Driver:
         self._notified, self._idle_since = (False, False), None
         return [Form(self.generation, tuple(members))]
 
-    def _with_state(self, taken: list[Worker], waiting: list[Worker]) -> list[Worker]:
+    def _with_state(self, taken: list[Worker]) -> list[Worker]:
         """``taken``, and for one generation a worker whose host is to be left, if nobody else could give the
         others the state of the training.
         """
-        holders = [worker for worker in waiting if self._may_hold(worker)]
+        holders = [worker for worker in self._waiting if self._may_hold(worker)]
         if not taken or not holders or any(map(self._may_hold, taken)):
             return taken
         return [min(holders, key=lambda each: each.order), *taken]
@@ -368,10 +372,9 @@ class Driver:
 
     def _surplus(self) -> list[Worker]:
         """Who is no member, and neither has room nor is a spare."""
-        living = [worker for worker in self._workers.values() if not worker.is_killed]
-        regular = {worker.number for worker in chosen(living, self._slots, self._most)}
+        regular = {worker.number for worker in chosen(self._live, self._slots, self._most)}
         stays = (State.MEMBER, State.LEAVING)
-        others = [each for each in living if each.number not in regular and each.state not in stays]
+        others = [each for each in self._live if each.number not in regular and each.state not in stays]
         others.sort(key=lambda each: each.order)
         spares = [worker for worker in others if worker.host in self._slots][: self.limits.spares]
         return [worker for worker in others if worker not in spares]
@@ -380,8 +383,7 @@ class Driver:
         members = self.members
         if not members or self._has_finished or self._idle_since is not None:
             return []
-        waiting = [worker for worker in self._in(State.WAITING) if not worker.is_killed]
-        room = chosen([*members, *waiting], self._slots, self._most)
+        room = chosen([*members, *self._waiting], self._slots, self._most)
         added = len(room) > len(members) and self._has_gathered(now)
         removed = any(worker not in room for worker in members)
         before = self._notified

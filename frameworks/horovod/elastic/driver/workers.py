@@ -47,6 +47,22 @@ class Worker:
         return Candidate(self.number, self.host, self.rank, self.local_rank)
 
 
+def sides(members: Iterable[Worker], absent: Collection[int]) -> tuple[list[Worker], list[Worker]]:
+    """Of two sides that do not reach each other, the one that is to leave and the one that stays: where more
+    have the state of the training, or the lowest rank is.
+    """
+    parts: tuple[list[Worker], list[Worker]] = ([], [])
+    for member in members:
+        parts[member.number in absent].append(member)
+    leaving, staying = sorted(parts, key=_claim)
+    return leaving, staying
+
+
+def _claim(side: Iterable[Worker]) -> tuple[int, float]:
+    ranks = [member.rank or 0 for member in side]
+    return sum(member.holds for member in side), -min(ranks, default=float("inf"))
+
+
 def chosen(workers: Iterable[Worker], slots: Mapping[str, int], limit: int) -> list[Worker]:
     """Those of ``workers`` for whom there is room: at most ``slots`` on each host, and ``limit`` in all."""
     taken: Counter[str] = Counter()

@@ -152,7 +152,7 @@ _MEETING = (
     ),
     Option(
         "--host-timeout",
-        f"a host counts as lost when its connection is away for S seconds ({HOST_SECONDS:g})",
+        f"a host counts as lost when its connection is away for S seconds ({HOST_SECONDS:g}, by ssh 8)",
         ("S", values.number),
         HOST_TIMEOUT_VARIABLE,
         "host_timeout",

@@ -4,12 +4,15 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from horovod.bootstrap.text import escaped
 
 from .. import hosts, placing
 from . import compatible, options, origins, words
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 USAGE_STATUS = 2
 _WIDTH = 80  # where there is no terminal
@@ -57,6 +60,9 @@ class _Parser(argparse.ArgumentParser):
         text = escaped(f"{self.where}{message}")
         print(f"{self.prog}: error: {text} (see {self.prog} --help)", file=sys.stderr)
         raise SystemExit(USAGE_STATUS)
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        print(message, end="", file=file)  # the errors of which argparse keeps to itself
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -7,15 +7,14 @@ from typing import Protocol
 from horovod.bootstrap.start_settings import WORKER_VARIABLE
 
 from ..ending import Exit
-from ..nodes.local import LocalNode
 from ..nodes.node import STREAMS, Node
 from ..nodes.remote import RemoteNode
 from ..rank_output import RankOutput
 from ..report import evidence
 from ..sink import Sink
 
-NewNode = Callable[[str], LocalNode | RemoteNode]
-"""Makes the node of a host: one of this host has its work, one of another host is not dialled yet."""
+NewNode = Callable[[str], tuple[Node, RemoteNode | None]]
+"""Makes the node of a host; once more, where it is another one that has no work yet."""
 
 
 class Outputs(Protocol):
@@ -66,7 +65,8 @@ class Crew:
         self._slots = slots
         self._seconds = seconds
         self._wake = wake
-        self._by_host: dict[str, LocalNode | RemoteNode] = {}
+        self._by_host: dict[str, Node] = {}
+        self._reaching: dict[str, RemoteNode] = {}
         self._pending: dict[str, list[int]] = {}  # workers whose host is being reached
         self._deadlines: dict[str, float] = {}
         self._failed: list[Exit] = []
@@ -79,7 +79,7 @@ class Crew:
         for name, sink in zip(STREAMS, self._sinks, strict=True):
             self._outputs[worker, name] = self._maker.new(worker, name, sink)
         node = self._node(host)
-        if isinstance(node, RemoteNode) and host in self._pending:
+        if host in self._pending:
             self._pending[host].append(worker)
             return
         self._start_on(node, worker)
@@ -132,21 +132,22 @@ class Crew:
         """When to call ``take_failed`` at the latest."""
         return min(self._deadlines.values(), default=float("inf"))
 
-    def _node(self, host: str) -> LocalNode | RemoteNode:
+    def _node(self, host: str) -> Node:
         node = self._by_host.get(host)
-        if isinstance(node, RemoteNode) and node.is_lost:  # another one, by a new login
+        if node is not None and node.is_lost:  # another one, by a new login
             node.close()
             self._nodes.remove(node)
             node = None
         if node is None:
-            node = self._by_host[host] = self._new_node(host)
+            node, remote = self._new_node(host)
+            self._by_host[host] = node
             self._nodes.append(node)
-            if isinstance(node, RemoteNode) and node.greeting is not None:
-                self._begin(node)
-            elif isinstance(node, RemoteNode):
-                self._pending[host] = []
+            if remote is not None and remote.greeting is not None:
+                self._begin(remote)
+            elif remote is not None:
+                self._reaching[host], self._pending[host] = remote, []
                 self._deadlines[host] = time.monotonic() + self._seconds
-                self._dial(node)
+                self._dial(remote)
         return node
 
     def _dial(self, node: RemoteNode) -> None:
@@ -158,8 +159,7 @@ class Crew:
 
     def _advance(self, host: str, now: float) -> None:
         """Goes on with a host that is being reached."""
-        node = self._by_host[host]
-        assert isinstance(node, RemoteNode)
+        node = self._reaching[host]
         if node.greeting is not None:
             self._begin(node)
             for worker in self._forget(host):
@@ -175,10 +175,10 @@ class Crew:
             self._dial(node)
 
     def _forget(self, host: str) -> list[int]:
-        del self._deadlines[host]
+        del self._deadlines[host], self._reaching[host]
         return self._pending.pop(host)
 
-    def _start_on(self, node: LocalNode | RemoteNode, worker: int) -> None:
+    def _start_on(self, node: Node, worker: int) -> None:
         try:
             host = self._hosts[worker]
             own = {WORKER_VARIABLE: str(worker), "HOROVOD_HOSTNAME": host}

@@ -20,7 +20,6 @@ from ..launchers import is_this_host, setup
 from ..launchers.job_hosts import JOB_VARIABLE, JobHosts
 from ..launchers.setup import Stage
 from ..nodes.joined import Joined
-from ..nodes.local import LocalNode
 from ..nodes.node import Node, Work
 from ..nodes.notice import Notice
 from ..nodes.remote import RemoteNode
@@ -180,14 +179,15 @@ class _Parts:
         now = [node for node in self._nodes if isinstance(node, RemoteNode)]
         return [*now, *(node for node in self._remotes if node not in now)]
 
-    def _new_node(self, host: str) -> LocalNode | RemoteNode:
+    def _new_node(self, host: str) -> tuple[Node, RemoteNode | None]:
         if is_this_host(host) and self._way(host) is None:
             node = self._cluster.local(host, self._supervisor)
             inherited = {"MASTER_ADDR": endpoints.LOOPBACK, **_without_identity(os.environ)}
             node.start(self._work({**self._cluster.inheritance(inherited), "PYTHONUNBUFFERED": "1"}))
-            return node
+            return node, None
         reached = (node for node in self._remotes if node.host == host and not node.is_lost)
-        return next(reached, None) or self._new_remote(host)
+        remote = next(reached, None) or self._new_remote(host)
+        return remote, remote
 
     def _way(self, host: str) -> Joined | None:
         return None if self._hosts_that_dial is None else self._hosts_that_dial.way(host)

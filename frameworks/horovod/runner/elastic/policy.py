@@ -176,8 +176,8 @@ class ElasticPolicy:
         """Workers that keep others waiting, or that have not left a host that is about to go."""
         for worker, observer in self._roster.silent():
             self._carry_out(self._driver.on_silent(worker, now, observer=observer), now)
-        if self._roster.are_apart():
-            self._carry_out(self._driver.on_apart(now), now)
+        for worker, absent in self._roster.apart():
+            self._carry_out(self._driver.on_apart(worker, absent, now), now)
         for worker in self._roster.overdue(now):
             reason = "it has not come through the start, and nobody says why"
             self._carry_out(self._driver.on_silent(worker, now, reason), now)

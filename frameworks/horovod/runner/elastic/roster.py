@@ -177,10 +177,14 @@ class Roster:
                 said.append((workers[verdict.culprit], workers[verdict.observer]))
         return said
 
-    def are_apart(self) -> bool:
-        """Whether ranks did not reach several others in the start of their generation."""
-        verdicts = [] if self._store is None else self._store.verdicts((), 0.0)
-        return any(verdict.kind is Kind.ABSENT and verdict.culprit is None for verdict in verdicts)
+    def apart(self) -> list[tuple[int, list[int]]]:
+        """The workers that did not reach several others in the start of their generation, each with these."""
+        workers = {member.rank: member.worker for member in self._members}
+        return [
+            (workers[verdict.observer], [workers[rank] for rank in verdict.absent])
+            for verdict in self.verdicts()
+            if verdict.culprit is None and verdict.absent
+        ]
 
     def close(self) -> None:
         """Ends both stores."""

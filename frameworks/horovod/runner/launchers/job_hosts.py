@@ -21,7 +21,7 @@ from ..nodes.local import LocalNode
 from ..nodes.node import Events
 from ..nodes.remote import RemoteNode
 from ..nodes.route import Route
-from ..nodes.way import Way
+from ..nodes.way import PATIENCE, Way
 from . import is_this_host
 from .setup import Stage
 
@@ -82,9 +82,10 @@ class JobHosts:
         """Another host, which is not dialled yet, or that has dialled, by ``way``."""
         self._logins[host] += 1
         marker = f"{JOB_VARIABLE}={self.number_at(host)}"
-        reach = self._job.reach
-        target = ssh.target(host, reach.ssh_port, reach.ssh_identity_file, reach.shell)
-        way = way or Route(target, self._loop, self.guardian)
+        if way is None:
+            reach, patience = self._job.reach, timeouts.lost_seconds(self.environment, PATIENCE)
+            target = ssh.target(host, reach.ssh_port, reach.ssh_identity_file, reach.shell, patience)
+            way = Route(target, self._loop, self.guardian)
         return RemoteNode(way, marker, self.network.ports, self._job.work.wdir)
 
     def wait(self) -> "tuple[list[Joined], Sequence[Host]]":

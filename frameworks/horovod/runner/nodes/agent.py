@@ -199,8 +199,14 @@ class Agent:
     def _guard(self) -> Guardian:
         """The one of all that runs here."""
         if self._guardian is None:
-            self._guardian = Guardian(self._marker, self._loop.children, tell)
+            self._guardian = Guardian(self._marker, self._loop.children, self._tell)
         return self._guardian
+
+    def _tell(self, text: str) -> None:
+        """To who has started this by hand, and to who reads the output of the job."""
+        if self._node is not None:
+            self._node.say(f"warning: {text}", most=1)
+        tell(text)
 
     def _tell_finished(self) -> None:
         if self._node is not None and self._node.is_finished and not self._has_finished:

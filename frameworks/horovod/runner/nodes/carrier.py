@@ -1,8 +1,9 @@
 """The seam between an agent and whatever carries its bytes to the launcher and back."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+from .. import timeouts
 from .loop import Loop
 from .pipes import ReadPipe, WritePipe
 
@@ -26,7 +27,7 @@ class Carrier(Protocol):
     def write(self, data: bytes) -> None:
         """For the launcher; does not wait."""
 
-    def job_secret(self, said: dict[str, object]) -> bytes:
+    def job_secret(self, said: dict[str, Any]) -> bytes:
         """That of the job, from what the work says of it."""
 
     def tend(self, now: float) -> float:
@@ -56,8 +57,11 @@ class Pipes:
         """For the launcher."""
         self._output.write(data)
 
-    def job_secret(self, said: dict[str, object]) -> bytes:
-        """As it has come: who reads these pipes has logged in as the user."""
+    def job_secret(self, said: dict[str, Any]) -> bytes:
+        """As it has come: who reads these pipes has logged in as the user. The launcher may be silent as long
+        as that user says.
+        """
+        self.patience = timeouts.lost_seconds(said["environment"], self.patience)
         return bytes.fromhex(str(said["secret"]))
 
     def tend(self, now: float) -> float:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from horovod.bootstrap.errors import AuthenticationError, BootstrapError
 from horovod.bootstrap.network import endpoints
@@ -20,8 +21,8 @@ from horovod.bootstrap.secret import FILE_VARIABLE
 
 from .joining import ANEW, LATER, TERMS, WELCOME, Application, key
 from .loop import Loop
-from .sealed import SealedConnection
-from .session import Session, SessionError
+from .sealed import LastingStream, SealedConnection
+from .session import SessionError
 
 _CONNECT_SECONDS = 4.0
 _FIRST_TELL_SECONDS, _TELL_SECONDS = 5.0, 30.0
@@ -79,9 +80,8 @@ class DialIn:
         self._own = Application(secrets.token_hex(16), name, slots, place, 0)
         self._later_limit = patience
         self._say = say
-        self._session = Session()
-        self._sealed: SealedConnection | None = None
-        self._heard = self._since = time.monotonic()  # without a connection since then
+        self._stream = LastingStream(self._take, self._on_break, self._end)
+        self._since = time.monotonic()  # without a connection since then
         self._problem = "nobody has answered"
         self._tell_at = self._since + _FIRST_TELL_SECONDS
         self._dialled: list[_Link | RefusedError] = []  # by the thread
@@ -91,15 +91,13 @@ class DialIn:
     @property
     def unsent(self) -> int:
         """How many bytes the launcher may not have."""
-        return self._session.kept
+        return self._stream.unsent
 
     def write(self, data: bytes) -> None:
         """For the launcher, now or when there is a connection."""
-        for message in self._session.write(data):
-            if self._sealed is not None:
-                self._sealed.send(message)
+        self._stream.write(data)
 
-    def job_secret(self, said: dict[str, object]) -> bytes:
+    def job_secret(self, said: dict[str, Any]) -> bytes:
         """That of the job, from what the work says of it. From now on there is something to lose."""
         self._limit = self._later_limit
         return derive(self._secret, b"job", str(said["salt"]).encode())
@@ -108,20 +106,20 @@ class DialIn:
         """Goes on with a connection that is there, looks for another one, or gives up."""
         while self._dialled:
             self._take_link(self._dialled.pop(0))
-        if self._sealed is not None and now >= self._heard + _SILENCE_SECONDS:
-            self._on_break("nothing was heard of it")
-        if self._sealed is None and now >= self._tell_at:
+        if self._stream.is_connected and now >= self._stream.heard + _SILENCE_SECONDS:
+            self._stream.drop("nothing was heard of it")
+        is_away = not self._stream.is_connected
+        if is_away and now >= self._tell_at:
             self._say(f"no connection to {self._where} so far: {self._problem}")
             self._tell_at = now + _TELL_SECONDS
-        if self._sealed is None and now >= self._since + self._limit and not self.is_paused:
+        if is_away and now >= self._since + self._limit and not self.is_paused:
             self._end(f"no connection to {self._where} for {self._limit:g} s: {self._problem}")
         return now + 1.0
 
     def close(self) -> None:
         """Idempotent."""
         self._is_closed = True
-        if self._sealed is not None:
-            self._sealed.close()
+        self._stream.close()
 
     @property
     def _where(self) -> str:
@@ -135,7 +133,7 @@ class DialIn:
         pause = _FIRST_PAUSE
         while not self._is_closed:
             try:
-                self._dialled.append(_reach(self._address, self._secret, self._own, self._session.received))
+                self._dialled.append(_reach(self._address, self._secret, self._own, self._stream.received))
                 break
             except RefusedError as error:
                 self._dialled.append(error)
@@ -151,39 +149,24 @@ class DialIn:
             self.is_forgotten = link.is_forgotten
             self._end(str(link))
             return
+        is_new = not self._stream.received
+        ends = link.connection, link.sealer, link.opener
         try:
-            messages = self._session.resume(link.arrived)
+            connection = SealedConnection(self._loop.selector, *ends, self._stream.take, self._stream.drop)
+            self._stream.resume(connection, link.arrived)
         except SessionError as error:
             self._end(str(error))
             return
-        if not self._session.received:
+        if is_new:
             self._say(f"has joined {self._where} as {self._own.host}")
-        self._heard = time.monotonic()
-        self._sealed = SealedConnection(
-            self._loop.selector, link.connection, link.sealer, link.opener, self._take, self._on_break
-        )
-        for message in messages:
-            self._sealed.send(message)
         for message in link.messages:
-            self._take(message)
+            self._stream.take(message)
 
-    def _take(self, message: bytes) -> None:
-        self._heard = time.monotonic()
-        try:
-            data, answers = self._session.take(message)
-        except SessionError as error:
-            self._end(str(error))
-            return
-        for answer in answers:
-            if self._sealed is not None:
-                self._sealed.send(answer)
-        if data:
-            self.on_bytes(data)
+    def _take(self, data: bytes) -> None:
+        self.on_bytes(data)
 
     def _on_break(self, reason: str) -> None:
-        if self._sealed is not None:
-            self._sealed.close()
-        self._sealed, self._since, self._problem = None, time.monotonic(), reason
+        self._since, self._problem = time.monotonic(), reason
         self._tell_at = self._since + _FIRST_TELL_SECONDS
         if not self._is_closed:
             self._dial()

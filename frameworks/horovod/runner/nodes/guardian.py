@@ -84,14 +84,14 @@ class Guardian:
         if self._is_dismissed:
             return
         pid, self._process.returncode = self._process.pid, 0
-        ended = f"process {pid}, which would end the ranks if this launcher were killed, has been ended"
+        ended = f"process {pid}, which would end the ranks if horovodrun were killed, has been ended"
         try:
             if self._starts == _MOST_STARTS:
                 raise OSError(f"{_MOST_STARTS} have been ended by now")
             self._start()
             text = f"{ended} by somebody; process {self._process.pid} has taken its place"
         except OSError as error:
-            text = f"{ended}, and there is no other one: {error}. Ranks may outlive this launcher then"
+            text = f"{ended}, and there is no other one: {error}. Ranks may outlive it then"
         with contextlib.suppress(OSError):  # of an agent, nobody may be there to read it
             self._say(text)
 

@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .channel import Channel, Tag
-from .sealed import SealedConnection
-from .session import SIGN_OF_LIFE, Session, SessionError
+from .sealed import LastingStream, SealedConnection
+from .session import SIGN_OF_LIFE
 from .way import Way
 
 if TYPE_CHECKING:
     from .joining import Application
 
 _NEVER = float("inf")
-_LEAVING_SECONDS = 1.0
 
 
 class Joined:
@@ -42,22 +41,11 @@ class Joined:
         self.is_greeted = self.has_work = False
         self.on_frame: Callable[[Tag, bytes], None] = lambda tag, payload: None
         self.on_cut: Callable[[str], None] = lambda reason: None
-        self._session = Session()
-        self._connection: SealedConnection | None = None
         self._reason = ""  # why it is at its end
         self._ended: float | None = None
         self._is_done = False
-        self._channel = Channel(self._write, self._take_frame, self._on_end, is_first=False)
-
-    @property
-    def received(self) -> int:
-        """How many bytes of the agent have come."""
-        return self._session.received
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection just now."""
-        return self._connection is not None
+        self.stream = LastingStream(self._feed, self._on_break, self._end)
+        self._channel = Channel(self.stream.write, self._take_frame, self._end, is_first=False)
 
     @property
     def is_gone(self) -> bool:
@@ -66,20 +54,12 @@ class Joined:
 
     def resume(self, connection: SealedConnection, arrived: int) -> None:
         """Goes on over a new connection; the agent has got so many bytes. Raises SessionError."""
-        messages = self._session.resume(arrived)
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = connection
+        self.stream.resume(connection, arrived)
         self.heard = time.monotonic()
-        connection.on_message = self._take
-        connection.on_end = lambda reason: self._on_break(connection)
-        for message in messages:
-            connection.send(message)
 
     def show_life(self) -> None:
         """Lets the agent know that the launcher is there, and the network between them."""
-        if self._connection is not None:
-            self._connection.send(SIGN_OF_LIFE)
+        self.stream.send(SIGN_OF_LIFE)
 
     def send(self, tag: Tag, said: object = None) -> None:
         """Says something to the agent, now or when it is back."""
@@ -114,7 +94,7 @@ class Joined:
 
     def is_in_doubt(self, now: float) -> bool:
         """Whether there is no connection just now."""
-        return self._connection is None
+        return not self.stream.is_connected
 
     def give_up(self) -> None:
         """The agent is told nothing more, and finds that out."""
@@ -127,41 +107,19 @@ class Joined:
         """Gives everything back."""
         self._end("")
 
-    def _write(self, data: bytes) -> None:
-        for message in self._session.write(data):
-            if self._connection is not None:
-                self._connection.send(message)
-
-    def _take(self, message: bytes) -> None:
-        connection = self._connection
-        assert connection is not None
-        try:
-            data, answers = self._session.take(message)
-        except SessionError as error:
-            self._end(str(error))
-            return
-        for answer in answers:
-            connection.send(answer)
-        if data:
-            self._channel.feed(data)
+    def _feed(self, data: bytes) -> None:
+        self._channel.feed(data)
 
     def _take_frame(self, tag: Tag, payload: bytes) -> None:
         self.heard = time.monotonic()
         self.on_frame(tag, payload)
 
-    def _on_break(self, connection: SealedConnection) -> None:
-        if self._connection is connection:
-            self._connection = None
-            if self._is_done:  # it has nothing to come back for
-                self._end("")
-
-    def _on_end(self, reason: str) -> None:
-        self._end(reason)
+    def _on_break(self, reason: str) -> None:
+        if self._is_done:  # it has nothing to come back for
+            self._end("")
 
     def _end(self, reason: str) -> None:
         if self._ended is None:
             self._ended, self._reason = time.monotonic(), reason or "its agent has left"
         self._channel.close()
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self.stream.close()

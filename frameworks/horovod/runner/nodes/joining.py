@@ -180,7 +180,7 @@ class Joining:
             if way is None:
                 way = self._ways[application.session] = self._new_way(application, addresses)
                 self.arrived.append(way)
-            connection.send(WELCOME + json.dumps(way.received).encode())
+            connection.send(WELCOME + json.dumps(way.stream.received).encode())
             way.resume(connection, application.received)
         except (ValueError, SessionError) as error:
             _refuse(connection, f"what it says makes no sense: {error}", NEVER)
@@ -198,7 +198,7 @@ class Joining:
         if application.received:
             return "the launcher that it served is gone, and this one knows nothing of its ranks", ANEW
         namesakes = [way for way in self._ways.values() if way.host == application.host and not way.is_gone]
-        for way in [each for each in namesakes if not each.is_connected and not each.has_work]:
+        for way in [each for each in namesakes if not each.stream.is_connected and not each.has_work]:
             self._forget(way)  # its agent has been started anew
             namesakes.remove(way)
         if namesakes:

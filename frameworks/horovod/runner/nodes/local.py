@@ -58,6 +58,8 @@ class LocalNode:
     and ``children`` is told to reap on SIGCHLD.
     """
 
+    is_lost = False
+
     def __init__(
         self,
         host: str,
@@ -155,9 +157,9 @@ class LocalNode:
             said = said or [f"process {pid} shows no stacks; {stacks.whereabouts(pid)}"]
             self._say(numbers[pid], said)
 
-    def say(self, text: str) -> None:
-        """Writes a line among the errors of each rank that lives."""
-        for rank in self._living():
+    def say(self, text: str, most: int | None = None) -> None:
+        """Writes a line among the errors of each rank that lives, or of the first ``most``."""
+        for rank in self._living()[:most]:
             self._say(rank.number, [text])
 
     def tend(self, now: float) -> float:

@@ -69,6 +69,10 @@ class Node(Protocol):
         """Ranks that a signal had stopped when ``find_stopped`` was called last."""
 
     @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be done there any more."""
+
+    @property
     def is_finished(self) -> bool:
         """Whether nothing is left of what its ranks have started, or nothing can be done about it."""
 

@@ -12,7 +12,7 @@ from .guardian import Guardian
 from .loop import Loop
 from .relay import RelayClient
 from .ssh_process import SshProcess
-from .way import PATIENCE, PING_SECONDS
+from .way import PING_SECONDS
 
 _DOUBT_SECONDS = PING_SECONDS + 1.0  # of silence of a relay, in which those behind it are not judged
 _RELAY_SECONDS = 0.5  # in which it may be told that a relay is lost, and not what is behind it
@@ -35,11 +35,9 @@ class Route:
 
     addresses = None
 
-    def __init__(
-        self, target: ssh.Target, loop: Loop, guardian: Guardian, patience: float = PATIENCE
-    ) -> None:
+    def __init__(self, target: ssh.Target, loop: Loop, guardian: Guardian) -> None:
         self.host = target.host
-        self.patience = patience
+        self.patience = target.patience
         self.on_frame: Callable[[Tag, bytes], None] = lambda tag, payload: None
         self.on_cut: Callable[[str], None] = lambda reason: None
         self.relay: Route | None = None

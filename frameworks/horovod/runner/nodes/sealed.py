@@ -1,16 +1,18 @@
-"""A connection whose ends have proved the job's secret to each other, in a loop: sealed messages come and
-go.
+"""A connection whose ends have proved the job's secret to each other, in a loop: sealed messages come and go;
+and a stream that goes on over one such connection after another.
 """
 
 import os
 import selectors
 import socket
+import time
 from collections.abc import Callable
 
 from horovod.bootstrap.errors import AuthenticationError
 from horovod.bootstrap.network.frames import Opener, Sealer
 
 from .pipes import ReadPipe, WritePipe
+from .session import Session, SessionError
 
 
 class SealedConnection:
@@ -36,11 +38,6 @@ class SealedConnection:
         self._out = WritePipe(selector, os.dup(descriptor))
         self._in = ReadPipe(selector, descriptor, self._feed)
 
-    @property
-    def unsent(self) -> int:
-        """How many bytes the kernel has not taken yet."""
-        return self._out.unsent
-
     def send(self, message: bytes) -> None:
         """Queues a message; without effect after the end."""
         if self._is_open:
@@ -63,3 +60,80 @@ class SealedConnection:
             if self._is_open:
                 self.close()
                 self.on_end(str(error))
+
+
+class LastingStream:
+    """One side of a ``session``, over whichever connection there is. ``heard`` is when something came last.
+
+    ``on_bytes`` gets what the other side writes, ``on_break`` why the connection has ended, where another one
+    may come, and ``on_end`` why none may.
+    """
+
+    def __init__(
+        self,
+        on_bytes: Callable[[bytes], object],
+        on_break: Callable[[str], object],
+        on_end: Callable[[str], object],
+    ) -> None:
+        self.heard = time.monotonic()
+        self._session = Session()
+        self._connection: SealedConnection | None = None
+        self._on_bytes, self._on_break, self._on_end = on_bytes, on_break, on_end
+
+    @property
+    def received(self) -> int:
+        """How many bytes have come."""
+        return self._session.received
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes the other side may not have."""
+        return self._session.kept
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection just now."""
+        return self._connection is not None
+
+    def resume(self, connection: SealedConnection, arrived: int) -> None:
+        """Goes on over a new connection; the other side has got so many bytes. Raises SessionError."""
+        messages = self._session.resume(arrived)
+        self.close()
+        self._connection, self.heard = connection, time.monotonic()
+        connection.on_message, connection.on_end = self.take, self.drop
+        for message in messages:
+            connection.send(message)
+
+    def write(self, data: bytes) -> None:
+        """For the other side, now or when there is a connection."""
+        for message in self._session.write(data):
+            self.send(message)
+
+    def send(self, message: bytes) -> None:
+        """A message that need not arrive."""
+        if self._connection is not None:
+            self._connection.send(message)
+
+    def take(self, message: bytes) -> None:
+        """A message has come."""
+        self.heard = time.monotonic()
+        try:
+            data, answers = self._session.take(message)
+        except SessionError as error:
+            self._on_end(str(error))
+            return
+        for answer in answers:
+            self.send(answer)
+        if data:
+            self._on_bytes(data)
+
+    def drop(self, reason: str) -> None:
+        """The connection is lost."""
+        self.close()
+        self._on_break(reason)
+
+    def close(self) -> None:
+        """The connection is not needed any more. Idempotent."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

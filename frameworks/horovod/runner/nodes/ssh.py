@@ -1,6 +1,7 @@
 """The system's ssh: the command that starts an agent on another host, and what its failure means."""
 
 import errno
+import math
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from horovod.bootstrap.text import escaped
 from horovod.version import __version__
 
 from . import remote_shell
+from .way import PATIENCE
 
 CONFIG_VARIABLE = "HOROVOD_SSH_CONFIG"
 _OPTIONS = {
@@ -28,9 +30,9 @@ _OPTIONS = {
 # For where the user says nothing: the value by which ssh tells that, and ours.
 _DEFAULTS = {
     "ConnectTimeout": ("none", "4"),
-    "ServerAliveInterval": ("0", "3"),
     "StrictHostKeyChecking": ("ask", "accept-new"),  # nobody could answer
 }
+_ALIVE = 3  # of so many signs of life that ssh misses it makes the end of a connection
 _LINES = 3
 _OWN_STATUS = 255  # of ssh, where no program there has one to tell
 # What ssh tells of a connection in order (LogLevel VERBOSE): no reason for anything.
@@ -48,7 +50,8 @@ _START = "import sys; del sys.path[0]; from horovod.runner.nodes import agent; a
 @dataclass(frozen=True)
 class Target:
     """A host, and what the user says of the way there; None: nothing. Files are named by whole paths.
-    ``shell``: the words of a command that takes the place of ssh, see ``remote_shell``; none: ssh.
+    ``shell``: the words of a command that takes the place of ssh, see ``remote_shell``; none: ssh. After
+    ``patience`` seconds without an answer the host counts as lost.
     """
 
     host: str
@@ -56,13 +59,19 @@ class Target:
     identity_file: str | None = None
     config: str | None = None
     shell: Sequence[str] = ()
+    patience: float = PATIENCE
 
 
 def target(
-    host: str, port: int | None = None, identity_file: str | None = None, shell: Sequence[str] = ()
+    host: str,
+    port: int | None = None,
+    identity_file: str | None = None,
+    shell: Sequence[str] = (),
+    patience: float = PATIENCE,
 ) -> Target:
     """By these, and by the environment."""
-    return Target(host, port, _whole(identity_file), _whole(os.environ.get(CONFIG_VARIABLE)), shell)
+    config = _whole(os.environ.get(CONFIG_VARIABLE))
+    return Target(host, port, _whole(identity_file), config, shell, patience)
 
 
 def command(target: Target, is_relayed: bool = False) -> list[str]:
@@ -76,7 +85,8 @@ def command(target: Target, is_relayed: bool = False) -> list[str]:
         return remote_shell.command(target.shell, target.host)
     if shutil.which("ssh") is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "ssh")
-    defaults = dict(_DEFAULTS)
+    interval = math.ceil(target.patience / _ALIVE)
+    defaults = {**_DEFAULTS, "ServerAliveInterval": ("0", str(interval))}
     if is_relayed:
         del defaults["StrictHostKeyChecking"]
     agent = shlex.join([*remote_shell.module_paths(os.environ), sys.executable, "-c", _START])
