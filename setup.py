@@ -85,18 +85,29 @@ class CMakeBuild(build_ext):
         name = super().get_ext_filename(fullname)
         return name if fullname.endswith("_core") else name.split(".")[0] + ".so"
 
-    def build_extension(self, ext: Extension) -> None:
-        import pybind11
-
+    def build_extensions(self) -> None:
+        """Configures once and compiles everything together; then each extension is put in its place."""
         cmake = find_tool("cmake", "CMAKE_BIN_DIR")
         sanitizers = os.environ.get("HVD_SANITIZE", "")
         name = "-".join([sys.implementation.cache_tag, *sanitizers.split(",")])
-        build_dir = ROOT / "build" / name.rstrip("-")
+        self.build_dir = ROOT / "build" / name.rstrip("-")
+        self.configure(cmake, sanitizers)
+        optional = (self.build_dir / "optional-targets").read_text().split(";")
+        self.targets = [
+            target for name, (target, _) in TARGETS.items() if name not in OPTIONAL or target in optional
+        ]
+        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
+        run_cmake([cmake, "--build", str(self.build_dir), "-j", jobs, "--target", *self.targets])
+        super().build_extensions()
+
+    def configure(self, cmake: str, sanitizers: str) -> None:
+        import pybind11
+
         # Tools and headers of an isolated build are gone by the next one: name them all every time.
         definitions = {
             "CMAKE_BUILD_TYPE": "Release",
             "CMAKE_MAKE_PROGRAM": find_tool("ninja", "BIN_DIR"),
-            "CMAKE_LIBRARY_OUTPUT_DIRECTORY": str(build_dir / "lib"),
+            "CMAKE_LIBRARY_OUTPUT_DIRECTORY": str(self.build_dir / "lib"),
             "HVD_BUILD_PYTHON": "ON",
             "HVD_BUILD_TESTS": "OFF",
             "HVD_SANITIZE": sanitizers,
@@ -107,17 +118,16 @@ class CMakeBuild(build_ext):
             "pybind11_DIR": pybind11.get_cmake_dir(),
         }
         settings = [f"-D{name}={value}" for name, value in definitions.items()]
-        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
-        configure = [cmake, "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja", *settings]
         # Some lines of CMake come at every level of its log; warnings and errors go to stderr.
         told = None if self.distribution.verbose else subprocess.DEVNULL
-        run_cmake(configure, stdout=told)
+        run_cmake([cmake, "-S", str(ROOT), "-B", str(self.build_dir), "-G", "Ninja", *settings], stdout=told)
+
+    def build_extension(self, ext: Extension) -> None:
         target, pattern = TARGETS[ext.name]
-        if ext.name in OPTIONAL and target not in (build_dir / "optional-targets").read_text().split(";"):
+        if target not in self.targets:
             self.remove(ext)
             return
-        run_cmake([cmake, "--build", str(build_dir), "--target", target, "-j", jobs])
-        built = max((build_dir / "lib").glob(pattern), key=lambda path: path.stat().st_mtime)
+        built = max((self.build_dir / "lib").glob(pattern), key=lambda path: path.stat().st_mtime)
         self.deliver(built, Path(self.get_ext_fullpath(ext.name)))
 
     def remove(self, ext: Extension) -> None:

@@ -12,7 +12,9 @@ endif()
 
 find_program(HVD_CCACHE ccache)
 if(HVD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${HVD_CCACHE})
+  # Paths that begin at the sources let ccache know the files again in every other copy of them: a build of pip's,
+  # another clone, the folder of another Python.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${HVD_CCACHE})
 endif()
 
 find_package(Threads REQUIRED)

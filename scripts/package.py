@@ -31,8 +31,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> None:
     """Runs a command; a failure ends the program with its status."""
     environment = {**os.environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("PYTHONPATH", None)  # what is tried is what is installed
-    # pip builds in a folder with another name each time: relative paths let ccache know the files again.
-    environment |= {"TMPDIR": str(WORK), "CCACHE_BASEDIR": str(WORK), **LEFT_OUT}
+    environment |= {"TMPDIR": str(WORK), **LEFT_OUT}
     status = subprocess.run([*map(str, command)], cwd=cwd, env=environment, check=False).returncode
     if status != 0:
         sys.exit(f"{' '.join(map(str, command))}: failed with status {status}")

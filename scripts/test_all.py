@@ -1,13 +1,15 @@
-"""Runs every group of tests, also after one has failed, and ends with one table.
+"""Runs every group of tests, also after one has failed; one table and the names of what failed are the end.
 
-python scripts/test_all.py test-core test-unit ...     words of the Makefile
+python scripts/test_all.py test-core test-unit ...       words of the Makefile,
+python scripts/test_all.py lint "bench BENCH=--quick"    with variables where one needs some
 """
 
 import re
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 # What pytest and ctest print last.
 COUNTS = re.compile(
@@ -15,15 +17,37 @@ COUNTS = re.compile(
 )
 CTEST = re.compile(r"\d+% tests passed(?:, (?P<failed>\d+) tests failed)? out of (?P<all>\d+)")
 
+# What they print of a test that failed: pytest, ctest, a program of the core's tests, and ninja.
+PYTEST_NAME = re.compile(r"(?:FAILED|ERROR) (tests/.*?)(?: - .*)?$")
+CTEST_NAME = re.compile(r"\s+\d+ - (\S+) \(([^)]+)\)")
+CORE_CASE = re.compile(r"FAILED (\w+\.\w+)$")
+NINJA_NAME = re.compile(r"FAILED: (?:\[code=\d+\] )?(\S+)")
+
+LAST_LINES = 8  # of a group that failed without a name
+
 
 @dataclass
 class Group:
     """How the tests of one word have ended."""
 
     word: str
-    status: int
-    seconds: float
-    counts: str
+    status: int = 0
+    seconds: float = 0.0
+    counts: str = ""
+    failed: list[str] = field(default_factory=list)
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+
+    def read(self, line: str) -> None:
+        """Takes what a line of the output says."""
+        self.counts = counts(line) or self.counts
+        if (name := failed_name(line)) and name not in self.failed:
+            self.failed.append(name)
+        if line.strip():
+            self.last.append(line.rstrip())
+
+    def shown_failures(self) -> list[str]:
+        """The names of what failed, or the last lines where there are none."""
+        return (self.failed or [*self.last]) if self.status else []
 
 
 def counts(line: str) -> str:
@@ -36,17 +60,29 @@ def counts(line: str) -> str:
     return ", ".join(match[0] for match in COUNTS.finditer(line))
 
 
+def failed_name(line: str) -> str:
+    """The test that failed, or the file that was not compiled; empty where a line names none."""
+    line = line.rstrip()
+    if ctest := CTEST_NAME.match(line):
+        return f"{ctest[1]} ({ctest[2]})"
+    for pattern in (PYTEST_NAME, CORE_CASE, NINJA_NAME):
+        if found := pattern.match(line):
+            return found[1]
+    return ""
+
+
 def run(word: str) -> Group:
     """One word of the Makefile; its output goes through as it comes."""
-    begin, last = time.monotonic(), ""
-    command = ["make", "--no-print-directory", word]
+    group, begin = Group(word), time.monotonic()
+    command = ["make", "--no-print-directory", *word.split()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             sys.stdout.write(line)
             sys.stdout.flush()
-            last = counts(line) or last
-    return Group(word, process.returncode, time.monotonic() - begin, last)
+            group.read(line)
+    group.status, group.seconds = process.returncode, time.monotonic() - begin
+    return group
 
 
 def table(groups: list[Group]) -> str:
@@ -63,10 +99,21 @@ def table(groups: list[Group]) -> str:
     return "\n".join(lines)
 
 
+def failures(groups: list[Group]) -> str:
+    """What failed, by group; empty when nothing did."""
+    lines = []
+    for group in groups:
+        if shown := group.shown_failures():
+            lines += [f"Failed in {group.word}:", *(f"  {name}" for name in shown)]
+    return "\n".join(lines)
+
+
 def main(words: list[str]) -> int:
     """Runs them all; 1 when one has failed."""
     groups = [run(word) for word in words]
     print("\n" + table(groups))
+    if text := failures(groups):
+        print("\n" + text)
     return int(any(group.status for group in groups))
 
 

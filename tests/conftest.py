@@ -4,6 +4,7 @@ are compiled once for all.
 
 import importlib.util
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,17 @@ _TESTS = Path(__file__).resolve().parent
 LIMIT = 120.0  # seconds for a test on an idle machine
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_configure(config: pytest.Config) -> None:
-    """Sets the limit of pytest-timeout, unless the command line has one."""
-    if config.getoption("timeout", None) is None:
-        config.option.timeout = within(LIMIT)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Sets the limit of pytest-timeout by how busy the machine is when the test begins.
+
+    A limit of the command line counts as it is, for the tests that have none of their own.
+    """
+    marker = item.get_closest_marker("timeout")
+    seconds = marker.args[0] if marker is not None and marker.args else LIMIT
+    if marker is not None or item.config.getoption("timeout", None) is None:
+        item.add_marker(pytest.mark.timeout(within(seconds)), append=False)
+    return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from launch import ROOT
+from load import within
 
 
 def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -14,7 +15,11 @@ def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     paths = {"PYTHONPATH": str(ROOT / "frameworks"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-c", program]
     return subprocess.run(
-        command, env={**os.environ, **paths, **environment}, capture_output=True, text=True, timeout=100
+        command,
+        env={**os.environ, **paths, **environment},
+        capture_output=True,
+        text=True,
+        timeout=within(100),
     )
 
 

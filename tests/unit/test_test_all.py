@@ -1,9 +1,10 @@
-"""The table that `make test` ends with."""
+"""The table that `make test` ends with, and the names of what failed."""
 
 import runpy
 from pathlib import Path
 
 import pytest
+from load import MOST
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "test_all.py"
 
@@ -38,8 +39,53 @@ def test_a_group_that_fails_does_not_stop_the_others(script, tmp_path, monkeypat
     )
     monkeypatch.chdir(tmp_path)
     assert script["main"](["first", "second"]) == 1
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()[-2:]]
+    table = capsys.readouterr().out.split("\n\n")[-2].splitlines()
+    rows = [line.split() for line in table[1:]]
     assert [[row[0], *row[2:]] for row in rows] == [
         ["first", "FAILED", "1", "failed"],
         ["second", "passed", "2", "passed"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (
+            "FAILED tests/mp/test_x.py::test_jobs[Open MPI-3] - AssertionError: 1 - 2",
+            "tests/mp/test_x.py::test_jobs[Open MPI-3]",
+        ),
+        ("FAILED tests/mp/test_x.py::test_jobs", "tests/mp/test_x.py::test_jobs"),
+        ("ERROR tests/mp/test_x.py - ImportError: no", "tests/mp/test_x.py"),
+        ("\t 33 - core.backend_schedule (Failed)", "core.backend_schedule (Failed)"),
+        ("FAILED Schedule.OnBoardsOfEveryShape", "Schedule.OnBoardsOfEveryShape"),
+        ("FAILED: [code=1] core/a.cc.o", "core/a.cc.o"),
+        ("FAILED: core/a.cc.o ", "core/a.cc.o"),
+        ("E   FAILED tests/mp/test_x.py::test_jobs", ""),
+        ("the text of a test that failed", ""),
+    ],
+)
+def test_what_failed_is_found_by_its_line(script, line, name):
+    assert script["failed_name"](line + "\n") == name
+
+
+def test_the_run_ends_with_what_failed(script, tmp_path, monkeypatch, capsys):
+    lines = ["FAILED tests/a.py::test_b - no", "FAILED tests/a.py::test_b - no", "2 failed in 0.10s"]
+    printed = "\n".join(f"\t@echo '{line}'" for line in lines)
+    (tmp_path / "Makefile").write_text(f"named:\n{printed}; exit 1\nunnamed:\n\t@echo $(WHY); exit 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert script["main"](["named", "unnamed WHY=nothing_is_here"]) == 1
+    ending = capsys.readouterr().out.split("\n\n")[-1].splitlines()
+    assert ending[:4] == [
+        "Failed in named:",
+        "  tests/a.py::test_b",
+        "Failed in unnamed WHY=nothing_is_here:",
+        "  nothing_is_here",
+    ]
+
+
+@pytest.mark.parametrize(
+    "seconds", [120.0, pytest.param(7.0, marks=pytest.mark.timeout(7.0))], ids=["usual", "its own"]
+)
+def test_the_limit_of_a_test_is_stretched_when_it_begins(request, seconds):
+    (limit,) = request.node.get_closest_marker("timeout").args
+    assert seconds <= limit <= seconds * MOST

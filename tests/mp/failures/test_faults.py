@@ -21,7 +21,7 @@ def start_with_failpoint(transport: str, chunk: int) -> Job:
 
 def stopped_rank(job: Job, timeout: float = 60) -> psutil.Process:
     """The victim, once it has stopped itself."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + within(timeout)
     while time.monotonic() < deadline:
         for pid in job.survivors():
             try:

@@ -16,6 +16,7 @@ import pytest
 import threads
 import torch
 from launch import Job
+from load import within
 from torch.utils.data import DataLoader, Dataset
 
 import horovod.torch as hvd
@@ -178,7 +179,7 @@ def test_exit_in_flight_alone(run_ranks):
 def test_exit_in_flight_without_a_framework():
     def run(number):
         return subprocess.run(
-            [sys.executable, str(PROGRAM), str(number)], timeout=20, env=environment
+            [sys.executable, str(PROGRAM), str(number)], timeout=within(20), env=environment
         ).returncode
 
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -84,7 +84,7 @@ def test_a_rank_that_is_gone_costs_this_checkpoint_alone(folder):
     time.sleep(0.1)
     assert zero.writer.is_busy
     zero.writer.abandon("the ranks have started again")
-    assert zero.writer.wait(5) and zero.said == [] and zero.writer.failed == layout.writing_name(2, "ab")
+    assert zero.writer.wait(20) and zero.said == [] and zero.writer.failed == layout.writing_name(2, "ab")
     assert layout.complete(folder.names()) == [layout.complete_name(1)]
     check(folder, 1)
     one.writer.start(one.task(2))  # it was only slow

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from load import within
 
 from horovod.runner.nodes import relay, replies, ssh
 from horovod.runner.nodes.channel import Channel, Tag
@@ -87,7 +88,7 @@ class _Both:
         self.server.tend()
 
     def run(self, until) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + within(30)
         while not until():
             assert time.monotonic() < deadline
             self.step()

@@ -231,7 +231,7 @@ def test_sink_never_blocks_and_says_when_there_is_room() -> None:
     received = 0
     while received < blocks << 16:
         received += len(os.read(read_end, 1 << 20))
-    assert room.wait(5)
+    assert room.wait(within(5))
     _wait_idle(writer)
     writer.close()
     os.close(write_end)
