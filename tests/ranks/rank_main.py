@@ -79,6 +79,13 @@ def preload(modules: list[str]) -> None:
         # What cannot be imported fails the tests that need it, in a rank, whose output they show.
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+    use_one_thread()
+
+
+def use_one_thread() -> None:
+    """Of PyTorch. A forked process makes its pool anew when it is first used, which threads must not do at
+    the same time: it raises "Invalid thread pool" then.
+    """
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
@@ -142,6 +149,7 @@ def be_rank(request: dict, folder: Path, rank: int, environment: dict[str, str])
     faulthandler.register(STACKS, all_threads=True)
     os.environ.clear()
     os.environ.update(environment)
+    use_one_thread()
     random.seed()
     sys.modules["numpy"].random.seed()
     sys.argv = [request["file"]]

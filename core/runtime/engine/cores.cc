@@ -1,14 +1,11 @@
 #include "runtime/engine/cores.h"
 
-#include <poll.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
-#include "base/clock.h"
 #include "runtime/engine/quota.h"
 
 namespace hvd {
@@ -16,8 +13,6 @@ namespace hvd {
 namespace {
 
 constexpr int kMaskWords = 16;
-constexpr useconds_t kShortestUs = 50;
-constexpr useconds_t kLongestUs = 2000;
 
 // The cores that an affinity allows, a bit each.
 struct CoreMask {
@@ -59,38 +54,29 @@ CoreReport& ReportOf(Window* window, Position member, SegmentId id) {
   return *reinterpret_cast<CoreReport*>(window->Span(member, id));
 }
 
-bool HasEnded(int link) {
-  pollfd entry = {link, POLLRDHUP, 0};
-  return poll(&entry, 1, 0) > 0 && entry.revents != 0;
-}
-
 }  // namespace
 
 int UsableCores() { return Limited(Affinity()); }
 
-size_t CoreCountBytes() { return sizeof(CoreReport); }
+size_t HostCores::Bytes() { return sizeof(CoreReport); }
 
-Status CountCores(Window* window, const std::vector<int>& links, int64_t deadline_us, int* cores) {
-  SegmentId id;
-  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(CoreReport), &id));
-  CoreReport& mine = ReportOf(window, window->position(), id);
+Status HostCores::Tell(Window* window) {
+  HVD_RETURN_IF_ERROR(window->Allocate(sizeof(CoreReport), &reports_));
+  window_ = window;
+  CoreReport& mine = ReportOf(window, window->position(), reports_);
   mine.mask = Affinity();
   window->Post(mine.written, 1);
-  CoreMask all;
-  for (Position member(0); member.value() < window->size(); member = Next(member)) {
-    CoreReport& report = ReportOf(window, member, id);
-    for (useconds_t pause = kShortestUs; Window::Try(report.written) == 0;
-         pause = std::min(2 * pause, kLongestUs)) {
-      if (NowMicros() > deadline_us)
-        return Status::Aborted("a rank of this host did not finish its start");
-      if (std::any_of(links.begin(), links.end(), HasEnded))
-        return Status::Aborted("a rank has ended during its start");
-      usleep(pause);
-    }
-    all.Add(report.mask);
-  }
-  *cores = Limited(all);
   return Status::Ok();
+}
+
+int HostCores::Count() const {
+  CoreMask all = Affinity();
+  for (Position member(0); window_ != nullptr && member.value() < window_->size();
+       member = Next(member)) {
+    const CoreReport& report = ReportOf(window_, member, reports_);
+    if (Window::Try(report.written) != 0) all.Add(report.mask);
+  }
+  return Limited(all);
 }
 
 }  // namespace hvd

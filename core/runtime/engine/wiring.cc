@@ -50,7 +50,7 @@ size_t GateBytes(bool several_hosts) { return several_hosts ? HostGateBytes() : 
 WindowBytes BytesOfSet(const BoardShape& board, bool several_hosts) {
   size_t bytes = 0;
   for (const size_t part : {WindowControlBytes(), GateBytes(several_hosts),
-                            WindowBackendBytes(board), CoreCountBytes()}) {
+                            WindowBackendBytes(board), HostCores::Bytes()}) {
     bytes += WholePages(part);
   }
   return {bytes, bytes};
@@ -98,8 +98,7 @@ size_t SharedFileBytes(const Config& config, int ranks) {
 Wirer::Wirer(const EngineOptions& options)
     : rank_(options.rank),
       job_(JobOf(options)),
-      board_(BoardShape::Of(options.config.shm_chunk_bytes, options.config.shm_staging_slots)),
-      cores_(UsableCores()) {}
+      board_(BoardShape::Of(options.config.shm_chunk_bytes, options.config.shm_staging_slots)) {}
 
 Status Wirer::Make(EngineOptions* options, const Waker& waker, LinkRequests* requests,
                    LinkSigns* signs, std::unique_ptr<Wirer>* wirer) {
@@ -118,7 +117,6 @@ Status Wirer::Make(EngineOptions* options, const Waker& waker, LinkRequests* req
   } else {
     made->windows_ = MakeSharedWindows(options, made->job_, waker);
   }
-  for (const Link& link : options->links) made->links_.push_back(link.fd);
   *wirer = std::move(made);
   return Status::Ok();
 }
@@ -183,7 +181,7 @@ Status Wirer::Prepare(uint32_t id, const Members& members, int64_t deadline_us,
   HVD_RETURN_IF_ERROR(windows_->Make(id, local, bytes, deadline_us, &wires->window));
   if (wires->window == nullptr) return Status::Ok();  // not a member
   HVD_RETURN_IF_ERROR(Furnish(id, members, wires));
-  return id == 0 ? CountCores(wires->window.get(), links_, deadline_us, &cores_) : Status::Ok();
+  return id == 0 ? cores_.Tell(wires->window.get()) : Status::Ok();
 }
 
 Members Wirer::Companions(const Members& members) const {

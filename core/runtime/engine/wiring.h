@@ -11,6 +11,7 @@
 #include "base/topology.h"
 #include "base/waker.h"
 #include "collective/window/board.h"
+#include "runtime/engine/cores.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/link_requests.h"
 #include "runtime/engine/windows.h"
@@ -98,8 +99,8 @@ class Wirer {
   // What reduces on GPUs; null: they have no library in this job.
   nccl::GpuRuntime* gpu() const { return gpu_.get(); }
 
-  // The cores that the ranks of this host may use.
-  int cores() const { return cores_; }
+  // The cores that the ranks of this host may use; after MakeChannels, in which they have all met.
+  int cores() const { return cores_.Count(); }
 
  private:
   explicit Wirer(const EngineOptions& options);
@@ -122,8 +123,7 @@ class Wirer {
   std::map<LinkRole, tcp::TcpTransport*> over_sockets_;  // the same two, where they are that
   std::unique_ptr<Library> library_;                     // null: none is used
   std::shared_ptr<nccl::GpuRuntime> gpu_;                // null: tensors of GPUs are staged
-  std::vector<int> links_;  // that are not its own, while the first sets are made
-  int cores_;
+  HostCores cores_;
 };
 
 }  // namespace hvd

@@ -7,6 +7,8 @@ import pytest
 from launch import Job
 from load import within
 
+import horovod.torch as hvd
+
 FULL = pytest.mark.full
 WHO = r"horovodrun: rank 1 \(localhost, pid \d+\) "
 
@@ -103,3 +105,20 @@ def test_who_waits_behind_the_neighbours_of_a_frozen_rank_is_not_blamed() -> Non
     headline = "did not come through hvd.init() in time (state T: stopped); the job's status is 1"
     assert re.search(f"^{WHO}{re.escape(headline)}$", result.output, re.MULTILINE), result.output
     assert result.returncode == 1 and job.survivors() == []
+
+
+def ranks_leave_at_once(starts: int) -> None:
+    for _ in range(starts):
+        hvd.init()
+        hvd.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("transport", "hosts"),
+    [("auto", None), ("tcp", None), ("auto", [0, 0, 1]), ("auto", [0, 0, 0, 1]), ("auto", [0, 1, 0, 1])],
+)
+def test_whoever_leaves_right_after_its_start_disturbs_nobodys_start(
+    run_ranks, transport: str, hosts: list[int] | None
+) -> None:
+    size = len(hosts) if hosts else 4
+    run_ranks(size, ranks_leave_at_once, [25], env={"HOROVOD_TRANSPORT": transport}, hosts=hosts)

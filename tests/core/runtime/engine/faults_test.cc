@@ -1,7 +1,8 @@
+#include <sched.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -64,31 +65,51 @@ void AwaitFlag(const std::atomic<bool>& flag) {
   while (!flag && NowMicros() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// No watcher runs yet that would see it.
-TEST(Faults, ARankThatEndsBeforeItHasToldItsCoresIsNotWaitedFor) {
+// Each rank is pinned to one of the first two that this process has.
+void PinTo(int place) {
+  cpu_set_t all;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  sched_getaffinity(0, sizeof all, &all);
+  for (int core = 0; core < CPU_SETSIZE && place >= 0; ++core) {
+    if (!CPU_ISSET(core, &all)) continue;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    --place;
+  }
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+TEST(Faults, WhoCountsTheCoresOfItsHostCountsThoseOfRanksThatHaveLeft) {
+  const int both = std::min(2, UsableCores());
   inproc::Fabric fabric(2);
   Waker wakers[2];
-  std::unique_ptr<Window> windows[2];
-  for (int r = 0; r < 2; ++r) {
-    windows[r] = fabric.MakeWindow(1, {0, 1}, GlobalRank(r), wakers[r]);
-  }
-  int link[2];
-  ASSERT_TRUE(socketpair(AF_UNIX, SOCK_STREAM, 0, link) == 0);
-  ASSERT_TRUE(write(link[1], "heartbeat", 9) == 9);
-  const int64_t begin = NowMicros();
-  std::thread end([&] {
-    SegmentId id;
-    EXPECT_TRUE(windows[1]->Allocate(CoreCountBytes(), &id).ok());
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    close(link[1]);
+  std::atomic<bool> left{false};
+  RunRanks(2, [&](int rank) {
+    PinTo(rank);
+    HostCores cores;
+    EXPECT_EQ(cores.Count(), 1);
+    std::unique_ptr<Window> window = fabric.MakeWindow(1, {0, 1}, GlobalRank(rank), wakers[rank]);
+    ASSERT_OK(cores.Tell(window.get()));
+    if (rank == 0) AwaitFlag(left);
+    if (rank == 0) EXPECT_EQ(cores.Count(), both);
+    window.reset();
+    left = true;
   });
-  int cores = 0;
-  const Status status = CountCores(windows[0].get(), {link[0]}, begin + 20000000, &cores);
-  EXPECT_TRUE(Contains(status.message(), "has ended"));
-  EXPECT_TRUE(NowMicros() - begin >= 40000);
-  EXPECT_TRUE(NowMicros() - begin < 10000000);
-  end.join();
-  close(link[0]);
+}
+
+// A program may end right after its start, before others have come through theirs.
+TEST(Faults, WhoLeavesRightAfterItsStartDisturbsNobodysStart) {
+  for (const Wires wires : kAllWires) {
+    for (int round = 0; round < 20; ++round) {
+      Cluster cluster(4, wires, {{0, 3}}, {},
+                      wires == Wires::kHosts ? std::vector<int>{0, 0, 0, 1} : std::vector<int>());
+      RunRanks(4, [&](int rank) {
+        std::unique_ptr<Engine> engine;
+        ASSERT_OK(cluster.Make(rank, &engine));
+      });
+    }
+  }
 }
 
 // Rank 2 stops in the middle of its work (it submits no more) and is then lost: whoever waits for
