@@ -66,6 +66,8 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_LOG_LEVEL", "choice", "warning",
        "Lowest level logged: trace, debug, info, warning, error or fatal."},
       {"HOROVOD_LOG_HIDE_TIME", "flag", "0", "Log without the time."},
+      {"HOROVOD_FULL_TRACEBACK", "flag", "0",
+       "Show in tracebacks also the calls within horovod, which one line stands for otherwise."},
       {"HOROVOD_TIMELINE", "path", "",
        "File that rank 0 writes the timeline to; with {rank} in it, every rank one. DYNAMIC: see "
        "hvd.start_timeline()."},

@@ -1,5 +1,6 @@
 """The HOROVOD_ variables: their defaults, and a warning of those that nothing reads, mostly misspelled."""
 
+import os
 import warnings
 from collections.abc import Collection, Mapping, MutableMapping
 
@@ -45,6 +46,16 @@ _FAMILIES_WITHOUT_EFFECT = (
     "NVTX_",
     "BUILD_",
 )
+
+
+def flag(variable: str, default: bool = False, environ: Mapping[str, str] = os.environ) -> bool:
+    """A flag that Python alone reads, understood as the core understands its own. ``init`` has warned of what
+    is no value.
+    """
+    text = environ.get(variable, "").lower()
+    if text in {"true", "yes", "on"} or text.lstrip("+-").isdecimal():
+        return not text.lstrip("+-").isdecimal() or int(text) > 0
+    return default and text not in {"false", "no", "off"}
 
 
 def defaults() -> dict[str, str]:

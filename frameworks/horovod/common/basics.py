@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod import _core
+from horovod.bootstrap import tracebacks
 from horovod.common import process_sets as sets
 from horovod.common import remarks, stacks
 from horovod.common.process_sets import ProcessSet, global_process_set
@@ -68,6 +69,7 @@ def init(
         from horovod.bootstrap.start import start
 
         stacks.show_crashes()
+        tracebacks.install()
         start(comm=comm)
         stacks.watch()
         _owner_pid = os.getpid()

@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import os
 import signal
 import sys
 import threading
+import traceback
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from horovod import _core
 from horovod.bootstrap.text import escaped
-
-if TYPE_CHECKING:
-    import traceback
+from horovod.bootstrap.tracebacks import is_of_program, is_ours
 
 _INNERMOST = 6
-_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _THREAD = "hvd-stacks"
 _STDERR = 2
 _STATUS = "/proc/self/status"
-_LIBRARIES = (os.path.dirname(os.__file__), "<frozen ")
-_INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
 def stacks() -> None:
@@ -108,8 +102,6 @@ def _caught_signals() -> int:
 
 def describe(rank: int, frames: dict[int, FrameType]) -> str:
     """The innermost calls of each thread and the program's own call, the main thread first, in few lines."""
-    import traceback  # late: few jobs stall
-
     names = {thread.ident or 0: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     lines = [f"Python stacks of rank {rank}, innermost call last:"]
@@ -125,7 +117,7 @@ def describe(rank: int, frames: dict[int, FrameType]) -> str:
 
 def _until_here(calls: traceback.StackSummary) -> list[traceback.FrameSummary]:
     """The program's own calls, and the one by which it entered this library."""
-    inside = (call.filename.startswith(_PACKAGE) for call in calls)
+    inside = (is_ours(call.filename) for call in calls)
     entered = next((index for index, is_inside in enumerate(inside) if is_inside), len(calls))
     return list(calls)[: entered + 1]
 
@@ -133,11 +125,5 @@ def _until_here(calls: traceback.StackSummary) -> list[traceback.FrameSummary]:
 def _shown(calls: list[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """The innermost calls; where all of those are of libraries, such as Keras, below the program's own."""
     inner = calls[-_INNERMOST:]
-    own = [] if any(map(_is_own, inner)) else [call for call in calls if _is_own(call)]
-    return own[-1:] + inner
-
-
-def _is_own(call: traceback.FrameSummary) -> bool:
-    """Whether a file of the program, and of no library, makes the call."""
-    name = call.filename
-    return not (name.startswith((*_LIBRARIES, _PACKAGE)) or any(part in name for part in _INSTALLED))
+    own = [call for call in calls if is_of_program(call.filename)]
+    return inner if any(call in own for call in inner) else own[-1:] + inner

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from horovod.bootstrap.text import escaped
+from horovod.bootstrap.tracebacks import is_of_program
 
 MAX_LINE = 8 << 20
 ERASE_LINE = b"\r\x1b[K"
@@ -22,6 +23,8 @@ _STEERING = re.compile(rb"\x1b\[[0-9;]*m")
 _STEERED = re.compile(rb"(%s)" % _STEERING.pattern)
 # Of the eight that every terminal has: readable on light and on dark, and no red, which looks like an error.
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+TRACEBACK = "Traceback (most recent call last):"
+_CALL = re.compile(r'  File "([^"]+)", line \d+')
 _CRASH = re.compile(
     r"((?:terminate called .*\n(?:  what\(\): .*\n)?)?)Fatal Python error: (.*\n)", re.MULTILINE
 )
@@ -152,9 +155,9 @@ class Display:
         """Whether the output of this rank is shown."""
         return self.ranks is None or rank in self.ranks
 
-    def prefixer(self, rank: int, stream: str, on_terminal: bool) -> LinePrefixer:
-        """What puts the prefix in front of the lines of one stream of a rank."""
-        label = label_of(rank, stream, on_terminal)
+    def prefixer(self, rank: int, stream: str, on_terminal: bool, name: str | None = None) -> LinePrefixer:
+        """What puts the prefix in front of the lines of one stream of a rank, or of several with a name."""
+        label = label_of(rank, stream, on_terminal, name)
         if not on_terminal:
             return LinePrefixer(label, self.timestamps)
         return TerminalPrefixer(label, self.timestamps, lambda: shutil.get_terminal_size().columns)
@@ -188,10 +191,23 @@ class Tail:
         return self._bytes.decode(errors="replace").replace("\r", "\n")
 
     def lines(self, count: int, width: int) -> list[str]:
-        """Its last lines that are not blank, shortened to ``width`` characters."""
-        text = self.text()
-        lines = [line.rstrip() for line in text.split("\n") if line.strip()]
-        return [escaped(line)[:width] for line in lines[-count:]] if count > 0 else []
+        """Its last lines that are not blank, shortened to ``width`` characters. Of a traceback in them those
+        of the program, and of no library.
+        """
+        lines = [line.rstrip() for line in self.text().split("\n") if line.strip()]
+        return [escaped(line)[:width] for line in _telling(lines)[-count:]] if count > 0 else []
+
+
+def _telling(lines: list[str]) -> list[str]:
+    """Without the calls of libraries at the end of the last traceback, if there are others in it."""
+    begin = max((n for n, line in enumerate(lines) if line.startswith(TRACEBACK)), default=len(lines))
+    calls = [(n, call[1]) for n in range(begin, len(lines)) if (call := _CALL.match(lines[n]))]
+    own = [n for n, name in calls if is_of_program(name)]
+    if not own or own[-1] == calls[-1][0]:
+        return lines
+    first = next(n for n, _ in calls if n > own[-1])
+    behind = (n for n in range(calls[-1][0] + 1, len(lines)) if not lines[n].startswith("  "))
+    return [*lines[:first], *lines[next(behind, len(lines)) :]]
 
 
 def crash(stderr: Tail, count: int, width: int) -> list[str]:

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -11,6 +11,7 @@ from .files import open_file_in, open_folder, open_folder_in
 from .journal import Journal, Record
 from .nodes.node import STREAMS
 from .output import Display, LinePrefixer, Tail
+from .repeats import Repeats, ranges
 from .sink import Sink
 
 FILES_OF_A_RANK = 2
@@ -48,6 +49,7 @@ class RankOutput:
         file: where its bytes are kept, too.
         has_prompts: somebody may be asked something in a line that has not ended.
         record: makes events of it, too.
+        repeats: keeps tracebacks back for a moment.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class RankOutput:
         file: Kept | None = None,
         has_prompts: bool = False,
         record: Record | None = None,
+        repeats: Repeats | None = None,
     ) -> None:
         self.sink = sink
         self.tail = Tail()
@@ -65,6 +68,7 @@ class RankOutput:
         self._has_prompts = has_prompts
         self._file = file
         self._record = record
+        self._repeats = repeats
         self._unfinished_since = _NEVER
         self._is_shown = True
 
@@ -72,11 +76,21 @@ class RankOutput:
         """Takes the stream's next bytes."""
         self.tail.feed(data)
         if self._prefixer is not None and self._is_shown:
-            self._show(self._prefixer, data)
+            self.pass_on(data if self._repeats is None else self._repeats.take(self, data))
         if self._record is not None and self._is_shown:
             self._record.feed(data)
         if self._file is not None:
             self._file.put(data)
+
+    def pass_on(self, data: bytes) -> None:
+        """Shows bytes of it."""
+        if self._prefixer is None:
+            return
+        if self.is_ended:
+            data = self._prefixer.feed(data) + self._prefixer.take_rest()
+            self.sink.put(data, self)
+        elif data:
+            self._show(self._prefixer, data)
 
     def relabel(self, label: str) -> None:
         """What stands in front of its lines from now on."""
@@ -97,6 +111,8 @@ class RankOutput:
 
     def hide(self) -> None:
         """From here on only the report and the file get what comes."""
+        if self._repeats is not None:
+            self._repeats.release()
         self._prefixer = self._record = None
         self._unfinished_since = _NEVER
 
@@ -123,6 +139,8 @@ class RankOutput:
         if self._record is not None:
             self._record.end()
         self._close_file()
+        if self._repeats is not None:
+            self._repeats.ended()
 
     def _show(self, prefixer: LinePrefixer, data: bytes) -> None:
         self.sink.put(prefixer.feed(data), self)
@@ -134,7 +152,8 @@ class RankOutput:
     def progress_time(self) -> float:
         """When ``show_progress`` has something to show (infinity: every line has ended)."""
         recorded = _NEVER if self._record is None else self._record.progress_time()
-        return min(recorded, self._show_time())
+        kept = _NEVER if self._repeats is None else self._repeats.next_time()
+        return min(recorded, kept, self._show_time())
 
     def show_progress(self, now: float) -> None:
         """Shows a progress bar or a prompt, although its line has not ended.
@@ -144,6 +163,8 @@ class RankOutput:
         """
         if self._record is not None:
             self._record.show_progress(now)
+        if self._repeats is not None and now >= self._repeats.next_time():
+            self._repeats.release()
         if now < self._show_time() or self._prefixer is None:
             return
         is_bar = self._prefixer.has_progress
@@ -187,6 +208,9 @@ def outputs_of(
 ) -> dict[tuple[int, str], RankOutput]:
     """The two outputs of every rank, by rank and the name of the stream."""
     outputs = {}
+    repeats = (
+        None if journal.is_alone else Repeats(lambda ranks, text: _show_once(sinks[1], display, ranks, text))
+    )
     for rank in range(size):
         is_shown, has_prompts = display.shows(rank), rank == display.stdin_rank
         for name, sink in zip(STREAMS, sinks, strict=True):
@@ -194,8 +218,18 @@ def outputs_of(
             prefixer = display.prefixer(rank, name, sink.is_terminal) if has_lines else None
             record = journal.record(rank, name) if is_shown else None
             file = files[rank].get(name)
-            outputs[rank, name] = RankOutput(sink, prefixer, file, has_prompts, record)
+            both = repeats if name == "stderr" else None
+            output = outputs[rank, name] = RankOutput(sink, prefixer, file, has_prompts, record, both)
+            if both is not None:
+                both.add(output, rank)
     return outputs
+
+
+def _show_once(sink: Sink, display: Display, ranks: Collection[int], text: bytes) -> None:
+    """On stderr: what several ranks have written."""
+    first = min(ranks)
+    prefixer = display.prefixer(first, "stderr", sink.is_terminal, ranges(ranks))
+    sink.put(prefixer.feed(text), prefixer)
 
 
 @contextlib.contextmanager

@@ -34,6 +34,19 @@ def test_the_last_rank_with_the_state_is_spared():
     assert [chaos.choose([3], moment) for moment in (2.0, 4.0, 6.0)] == [None] * 3
 
 
+def test_a_fault_that_cannot_be_says_why_once():
+    alone, absent, late, busy = (parse(f"kill:every=2s{rank}") for rank in ("", ",rank=7", "", ""))
+    for chaos, ranks in ((alone, [0]), (absent, [0, 1]), (late, []), (busy, [0, 1])):
+        chaos.choose(ranks, 0.0)
+        assert chaos.excuse() == ""
+        for moment in (4.0, 8.0):
+            chaos.choose(ranks, moment)
+    assert alone.excuse() == "the only rank has the state of the training, and is spared"
+    assert absent.excuse() == "there is no rank 7"
+    assert late.excuse(is_over=True).endswith("before the first fault, 1 to 2 s after its beginning")
+    assert [chaos.excuse(is_over=True) for chaos in (alone, absent, late, busy)] == [""] * 4
+
+
 def test_nothing_is_made_up_for():
     """While no rank trains, as at the start, no faults gather that all come at once."""
     chaos = parse("kill:every=1s")

@@ -8,10 +8,10 @@ from it, so that it too may run in any order; unnamed stays unnamed.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
+from horovod.bootstrap.variables import flag
 from horovod.common.basics import rank
 from horovod.common.collective.operations import Operation
 from horovod.common.collective.tensor_glue import Tensor
@@ -194,7 +194,7 @@ def gradient_op() -> int:
 
 
 def _of_one_process() -> bool:
-    return os.environ.get(ONE_PROCESS_VARIABLE, "").lower() in ("1", "true", "yes", "on")
+    return flag(ONE_PROCESS_VARIABLE)
 
 
 def _allgather(

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from horovod import _core
 from horovod.bootstrap.text import log, shown
+from horovod.bootstrap.variables import flag
 from horovod.common import remarks
 from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
 from horovod.common.process_sets import ProcessSet, check_process_set
@@ -244,13 +245,6 @@ def _divergence_text(names: Sequence[str], by_rank: dict[int, list[str]]) -> str
         f"the parameters are not equal on all ranks: {whose}{minority}; the first tensor that differs is "
         f"'{shown(first)}' ({len(places)} of {len(names)} do)."
     )
-
-
-def flag(variable: str, default: bool = False) -> bool:
-    text = os.environ.get(variable, "").lower()  # what is no value at all was warned of by init
-    if text in {"true", "yes", "on"} or text.lstrip("+-").isdecimal():
-        return not text.lstrip("+-").isdecimal() or int(text) > 0
-    return default and text not in {"false", "no", "off"}
 
 
 def _count(variable: str) -> int:

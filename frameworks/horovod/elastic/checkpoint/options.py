@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from horovod.bootstrap.variables import flag
+
 DIRECTORY_VARIABLE, PICKLE_VARIABLE = "HOROVOD_CHECKPOINT_DIR", "HOROVOD_CHECKPOINT_PICKLE"
 _SECONDS = 60.0
-_YES = ("1", "true", "yes", "on")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Options:
     def completed(self, environ: Mapping[str, str]) -> Options:
         """With what the environment says where nothing else is given."""
         seconds = _SECONDS if self.commits is None and self.seconds is None else self.seconds
-        may_pickle = self.allow_pickle or environ.get(PICKLE_VARIABLE, "").lower() in _YES
+        may_pickle = self.allow_pickle or flag(PICKLE_VARIABLE, environ=environ)
         path = self.path or environ.get(DIRECTORY_VARIABLE, "")
         return replace(self, path=path, seconds=seconds, allow_pickle=may_pickle)
 

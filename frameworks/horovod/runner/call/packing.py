@@ -13,10 +13,14 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, BinaryIO
 
 from horovod.bootstrap.paths import absolute
+from horovod.bootstrap.tracebacks import formatted
+
+from . import code_objects
+from .code_objects import Sources
 
 _LENGTH = struct.Struct("!I")
 _LONGEST_TEXT = 1 << 16  # characters of an exception; the exception itself travels whole
@@ -78,13 +82,19 @@ def write_call(
 
 
 def _write_with_names(file: BinaryIO, value: Any) -> None:
-    """Behind the value stands what it has of the caller's program, by name; both share their objects."""
+    """Behind the value stand what it has of the caller's program, by name, which shares its objects, and the
+    sources of its functions.
+    """
     import cloudpickle
 
     program = vars(sys.modules["__main__"])
     named: dict[str, Any] = {}
+    sources = Sources()
+    tables = cloudpickle.CloudPickler.dispatch_table
 
     class Pickler(cloudpickle.CloudPickler):
+        dispatch_table = tables.new_child({CodeType: sources.reducer(tables[CodeType])})
+
         def reducer_override(self, obj: Any) -> Any:
             name = obj.__qualname__ if isinstance(obj, (type, FunctionType)) else ""
             if name in program and program[name] is obj:
@@ -94,6 +104,7 @@ def _write_with_names(file: BinaryIO, value: Any) -> None:
     pickler = Pickler(file)
     pickler.dump(value)
     pickler.dump(dict(named))
+    pickler.dump(sources.texts())
 
 
 def read_call(data: memoryview) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
@@ -108,6 +119,7 @@ def read_call(data: memoryview) -> tuple[Callable[..., Any], tuple[Any, ...], di
         unpickler = pickle.Unpickler(io.BufferedReader(_Reader(rest)))
         function, arguments, keywords = unpickler.load()
         vars(sys.modules["__main__"]).update(unpickler.load())
+        code_objects.show(unpickler.load())
     except Exception as error:
         raise RuntimeError(
             f"this rank cannot unpickle the function or its arguments ({type(error).__name__}: {error}). "
@@ -160,7 +172,7 @@ def error_bytes(error: BaseException) -> tuple[bytes, str]:
     """What a function raised: its traceback, and the exception itself where a copy can be made of it; and the
     traceback as text. A text that nobody would read to its end is without its middle.
     """
-    text = _readable("".join(traceback.format_exception(error)))
+    text = _readable(formatted(error))
     process = f"{os.environ.get('HOROVOD_HOSTNAME', 'localhost')}, pid {os.getpid()}"
     header = {"process": process, "summary": _summary(error), "traceback": text}
     return _headed(header) + _copyable(error), text

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from horovod.bootstrap import tracebacks
 from horovod.bootstrap.identity import HOROVODRUN, from_environment
 from horovod.bootstrap.start_settings import is_elastic
 
@@ -114,6 +115,7 @@ def run(
     if not callable(func):
         raise TypeError(f"horovod.run: the first argument must be a function, not a {type(func).__name__}")
     _refuse_in_rank()
+    tracebacks.install()
     words = _words(given)
     with nameless_file("horovod-call") as call, nameless_file("horovod-results") as results:
         packing.write_call(call, func, args, kwargs or {})

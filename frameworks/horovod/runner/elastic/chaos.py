@@ -23,6 +23,9 @@ class Chaos:
     _begin: float | None = None
     _due: float = _NEVER
     _random: random.Random = field(default_factory=random.Random)
+    _has_hit: bool = False
+    _has_told: bool = False
+    _idle: str = ""  # why a fault that was due was none
 
     def choose(self, ranks: Collection[int], now: float) -> int | None:
         """The rank that gets the signal now, of those that there are; None: none does."""
@@ -34,9 +37,27 @@ class Chaos:
         if now < self._due:
             return None
         self._plan(max(now, (self._begin or 0.0) + self.period))
-        if self.rank is None:
-            return self._random.choice(sorted(ranks)) if len(ranks) > 1 else None
-        return self.rank if self.rank in ranks else None
+        rank = self._target(ranks)
+        self._has_hit |= rank is not None
+        return rank
+
+    def _target(self, ranks: Collection[int]) -> int | None:
+        if self.rank is not None and self.rank not in ranks:
+            self._idle = f"there is no rank {self.rank}"
+            return None
+        if self.rank is None and len(ranks) == 1:
+            self._idle = "the only rank has the state of the training, and is spared"
+            return None
+        return self._random.choice(sorted(ranks)) if self.rank is None else self.rank
+
+    def excuse(self, is_over: bool = False) -> str:
+        """Why nothing happens, once; at the end of the job also that it was too short. Empty: it does."""
+        if is_over and not self._has_hit and not self._idle:
+            self._idle = f"the job was over before the first fault, {self.period / 2:g} to {self.period:g} s"
+            self._idle += " after its beginning"
+        text, self._idle = ("" if self._has_told else self._idle), ""
+        self._has_told |= bool(text)
+        return text
 
     def next_time(self) -> float:
         """When to call ``choose``."""

@@ -241,6 +241,11 @@ class ElasticPolicy:
         if rank is not None:
             self._say(f"--chaos: {signal.Signals(chaos.number).name} to rank {rank}")
             self._signal(ranks[rank], chaos.number)
+        self._excuse(chaos)
+
+    def _excuse(self, chaos: Chaos, is_over: bool = False) -> None:
+        if excuse := chaos.excuse(is_over):
+            self._say(f"--chaos does nothing: {excuse}")
 
     def _signal(self, worker: int, number: int) -> None:
         if number != signal.SIGSTOP:
@@ -285,6 +290,8 @@ class ElasticPolicy:
 
     def _finish(self, end: End) -> None:
         self._end = end
+        if self._chaos is not None:
+            self._excuse(self._chaos, is_over=True)
         self._crew.stop()
         self._conclude(end.status)
 

@@ -1,0 +1,83 @@
+"""A traceback that several ranks write at one time is shown once, for all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+from .output import TRACEBACK
+
+_SECONDS = 1.0
+_NEVER = float("inf")
+_BEGIN = TRACEBACK.encode()
+
+
+class Stream(Protocol):
+    """The stderr of a rank; see ``rank_output.RankOutput``."""
+
+    is_ended: bool
+
+    def pass_on(self, data: bytes) -> None:
+        """Shows what was kept back."""
+
+
+class Repeats:
+    """Keeps back what ranks write from a traceback on, for a moment in which others may write the same.
+
+    ``show`` gets a text that several ranks have written, and their numbers.
+    """
+
+    def __init__(self, show: Callable[[Collection[int], bytes], None]) -> None:
+        self._show = show
+        self._streams: dict[Stream, int] = {}  # all, with their ranks
+        self._kept: dict[Stream, bytearray] = {}
+        self._due = _NEVER
+
+    def add(self, stream: Stream, rank: int) -> None:
+        """A rank that may write."""
+        self._streams[stream] = rank
+
+    def take(self, stream: Stream, data: bytes) -> bytes:
+        """What to show now of the next bytes of a stream."""
+        if stream in self._kept:
+            self._kept[stream] += data
+            return b""
+        begin = data.find(_BEGIN)
+        if begin < 0 or data[:begin].rpartition(b"\n")[2]:
+            return data
+        self._kept[stream] = bytearray(data[begin:])
+        self._due = min(self._due, time.monotonic() + _SECONDS)
+        return data[:begin]
+
+    def ended(self) -> None:
+        """A stream has ended. Nothing more comes when all have."""
+        if all(stream.is_ended for stream in self._streams):
+            self.release()
+
+    def next_time(self) -> float:
+        """When to call ``release``."""
+        return self._due
+
+    def release(self) -> None:
+        """Shows what is kept."""
+        kept, self._kept, self._due = self._kept, {}, _NEVER
+        texts = {bytes(text) for text in kept.values() if text.endswith(b"\n")}
+        alike = {text: [stream for stream in kept if kept[stream] == text] for text in texts}
+        for stream, text in kept.items():
+            others = alike.get(bytes(text), [stream])
+            if len(others) == 1:
+                stream.pass_on(bytes(text))
+            elif others[0] is stream:
+                self._show([self._streams[each] for each in others], bytes(text))
+
+
+def ranges(ranks: Iterable[int]) -> str:
+    """Numbers as people write them, such as 0-3,7."""
+    found: list[list[int]] = []
+    for rank in sorted(ranks):
+        if found and rank == found[-1][1] + 1:
+            found[-1][1] = rank
+        else:
+            found.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
