@@ -45,6 +45,7 @@ MODULES = (
     "horovod.tensorflow.keras",
     "horovod.mxnet",
 )
+FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet")
 
 
 def source_of(page: str) -> str:
@@ -105,6 +106,12 @@ def reference(module: str) -> str:
     command = [sys.executable, str(Path(__file__).with_name("api_reference.py")), module]
     quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(command, capture_output=True, text=True, env=quiet)
+    absent = re.search(r"^ModuleNotFoundError: No module named '(\w+)'$", done.stderr, re.MULTILINE)
+    if absent is not None and absent[1] in FRAMEWORKS:
+        return (
+            f"# {module}\n\n{absent[1]} was not installed where this site was built, so the reference of "
+            f"`{module}` is missing. Install it, and run `make docs` again.\n"
+        )
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
     return done.stdout

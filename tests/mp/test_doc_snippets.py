@@ -32,7 +32,7 @@ def test_every_snippet_has_a_framework_that_runs_it():
         "docs/run.md",
         "docs/engines.md",
     }
-    assert {"README.md", "docs/torch.md", "docs/howto.md"} <= {program.page for program in PROGRAMS}
+    assert {"docs/torch.md", "docs/howto.md"} <= {program.page for program in PROGRAMS}
     assert [program.title for program in snippets.programs_with("none")] == []
 
 

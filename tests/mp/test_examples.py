@@ -68,6 +68,19 @@ def test_tutorial_learns(run_ranks):
     assert accuracies[-1] > 85
 
 
+def test_the_real_loop_resumes_to_the_same_bits(run_ranks, tmp_path):
+    def train(name: str, *more: str) -> str:
+        arguments = ["--epochs", "4", "--checkpoint", str(tmp_path / name), *more]
+        return run_ranks(2, ranks_example, ["torch_real_loop.py", arguments])[0]
+
+    whole = train("whole").splitlines()
+    train("parts", "--stop", "2")
+    parts = train("parts").splitlines()
+    assert whole[2:4] == parts[:2] and float(whole[3].split()[-1].rstrip("%")) > 85
+    assert whole[-1].startswith("began at epoch 1;") and parts[-1].startswith("began at epoch 3;")
+    assert whole[-1].split()[-1] == parts[-1].split()[-1]
+
+
 @pytest.mark.parametrize(
     ("name", "processes", "said"),
     [

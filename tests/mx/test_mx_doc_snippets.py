@@ -16,4 +16,4 @@ def test_snippets_run(run_ranks, tmp_path, program):
 
 
 def test_there_are_some():
-    assert {"README.md", "docs/mxnet.md"} <= {program.page for program in PROGRAMS}
+    assert "docs/mxnet.md" in {program.page for program in PROGRAMS}

@@ -1,5 +1,6 @@
 """README.md and docs/ are true where a test can tell: links, names of settings, words of make, commands."""
 
+import difflib
 import re
 import shlex
 import subprocess
@@ -117,11 +118,14 @@ def test_commands_are_understood(page, tmp_path, monkeypatch):
         parser.parse([word.replace("SECONDS", "60") for word in words])
 
 
-def test_the_readme_shows_the_examples():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name in ("torch_before.py", "torch_after.py"):
-        code = (ROOT / "examples" / name).read_text(encoding="utf-8").split('"""')[2].lstrip()
-        assert f"```python\n{code}```" in text, f"README.md does not show examples/{name} as it is"
+def test_the_readme_shows_how_the_examples_differ():
+    names = ("torch_before.py", "torch_after.py")
+    texts = [(ROOT / "examples" / name).read_text(encoding="utf-8").split('"""')[2] for name in names]
+    before, after = (text.strip().splitlines() for text in texts)
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=len(after)))[3:]
+    block = "```diff\n" + "".join(f"{line.rstrip()}\n" for line in lines) + "```"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert block in readme, f"README.md does not show how {names} differ"
 
 
 def test_what_is_wrong_is_found(tmp_path):

@@ -32,5 +32,13 @@ def test_picture_is_an_image_with_a_title_inside_its_paper(name):
 
 
 def test_every_picture_is_shown():
-    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
+    texts = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    pages = "".join(page.read_text(encoding="utf-8") for page in texts)
     assert [path.name for path in pictures.FOLDER.iterdir() if f"pictures/{path.name})" not in pages] == []
+
+
+def test_figures_are_those_of_the_table():
+    table = (ROOT / "docs" / "torch_distributed_reference.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[2:5] for line in table.splitlines() if line.count("|") == 5]
+    figures = [[cell.strip().partition(" (")[0] for cell in row] for row in rows]
+    assert [row for row in pictures.SPEED if list(row[1:]) not in figures] == []

@@ -109,3 +109,16 @@ def test_a_docstring_becomes_markdown():
         ),
         *("", "**Returns**", "", "It."),
     ]
+
+
+def test_a_site_without_a_framework_says_so(tmp_path, monkeypatch):
+    (tmp_path / "tensorflow.py").write_text("raise ModuleNotFoundError(\"No module named 'tensorflow'\")\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    page = site.reference("horovod.tensorflow")
+    assert page.startswith("# horovod.tensorflow\n") and "tensorflow was not installed" in page
+
+
+def test_the_search_fetches_nothing_from_elsewhere():
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "plugins: [search, offline]" in text and "polyfills: [iframe-worker.js]" in text
+    assert (ROOT / "docs" / "iframe-worker.js").is_file()
