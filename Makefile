@@ -6,6 +6,8 @@ JOBS ?= $(shell nproc)
 TEST_JOBS ?= 2
 # The tests that start processes often wait.
 MP_JOBS ?= 4
+# SLOW=1 runs the tests that are marked slow, too, as CI does.
+SLOW ?=
 # Each of these loads TensorFlow.
 TF_JOBS ?= 2
 WERROR ?= OFF
@@ -39,13 +41,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CMAKE := $(BIN)/cmake
+# Python compiles a module when it is imported first; most of these never are.
+INSTALL := $(PIP) install --quiet --no-compile
 CXX_FILES = $(shell find core frameworks tests/core tests/fuzz -name '*.h' -o -name '*.cc')
 SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich openmpi-bin openssh-client openssh-server
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full test-arm tsan asan lint format bench docs test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full test-arm tsan asan lint format bench site docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,21 +58,21 @@ $(VENV)/.tools: requirements/dev.txt scripts/preflight.py
 	@command -v $(PYTHON) >/dev/null || { echo "No '$(PYTHON)' here: install Python 3.10 or later, or name one: make PYTHON=..."; exit 1; }
 	@$(PYTHON) scripts/preflight.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet -r requirements/dev.txt
+	$(INSTALL) -r requirements/dev.txt
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml setup.py frameworks/horovod/version.py
-	$(PIP) install --quiet --no-build-isolation -e .
+	$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.tensorflow: $(VENV)/.tools requirements/tensorflow.txt requirements/tf-keras.txt
-	$(PIP) install --quiet -r requirements/tensorflow.txt
-	$(PIP) install --quiet --no-deps -r requirements/tf-keras.txt
+	$(INSTALL) -r requirements/tensorflow.txt
+	$(INSTALL) --no-deps -r requirements/tf-keras.txt
 	@touch $@
 
 # Packages of others that only some tests use, which are skipped where these cannot be had.
 $(VENV)/.front_doors: $(VENV)/.tools requirements/front_doors.txt
-	@if $(PIP) install --quiet -r requirements/front_doors.txt; then touch $@; \
+	@if $(INSTALL) -r requirements/front_doors.txt; then touch $@; \
 	else echo "Going on without what requirements/front_doors.txt lists; its tests are skipped."; fi
 
 venv: $(VENV)/.tools $(VENV)/.front_doors ## Make .venv with the tools and frameworks that the other words use
@@ -85,9 +89,10 @@ wheel: venv ## Build a manylinux wheel for each Python of this machine, into dis
 demo: build ## Train the digits example with 1 and 2 processes, and draw demo/loss.png
 	$(BIN)/python scripts/demo.py
 
-TESTS ?= test-core test-unit test-mp test-tf test-mx
+TESTS ?= test-core test-unit test-mp test-tf $(if $(SLOW),test-mx)
+PYTEST = $(BIN)/python -m pytest $(if $(SLOW),-m 'not full') -q
 
-test: venv ## Run the tests, every group, and end with one table
+test: venv ## Run the tests, every group, and end with one table and what failed
 	@$(BIN)/python scripts/test_all.py $(TESTS)
 
 # $(1) folder in build/, $(2) sanitizers. Tests of the core need no Python.
@@ -103,13 +108,13 @@ test-core: venv ## Run the core's tests (C++, ranks are threads)
 	$(call core_tests,core-tests,)
 
 test-unit: build ## Run the Python tests that need one process
-	$(BIN)/python -m pytest tests/unit -n $(TEST_JOBS) -q
+	$(PYTEST) tests/unit -n $(TEST_JOBS)
 
 test-mp: build $(VENV)/.front_doors ## Run the tests that start several processes
-	$(BIN)/python -m pytest tests/mp -n $(MP_JOBS) --dist worksteal -q
+	$(PYTEST) tests/mp -n $(MP_JOBS) --dist worksteal
 
 # Each file in one process: what it loads before the ranks are forked, and whichever Keras it settles on.
-TF_TESTS = $(BIN)/python -m pytest tests/tf -n $(TF_JOBS) --dist loadfile -q
+TF_TESTS = $(PYTEST) tests/tf -n $(TF_JOBS) --dist loadfile
 
 test-tf: build $(VENV)/.tensorflow ## Run the tests of TensorFlow and Keras
 	$(TF_TESTS)
@@ -199,15 +204,17 @@ bench: build ## Compare with torch.distributed, then host, Gloo and MPI; build/b
 	$(BIN)/python benchmarks/libraries.py $(BENCH)
 
 $(VENV)/.docs: $(VENV)/.tools requirements/docs.txt
-	$(PIP) install --quiet -r requirements/docs.txt
+	$(INSTALL) -r requirements/docs.txt
 	@touch $@
 
-docs: build $(VENV)/.docs ## Build the site of docs/ in build/site; check its links, run its code
+site: build $(VENV)/.docs ## Build the site of docs/ in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open build/site/index.html"
+
+docs: site ## Build the site, check its links, and run its code
 	$(BIN)/python -m pytest tests/unit/test_docs.py tests/unit/test_pictures.py tests/mp/test_doc_snippets.py -q
 	@if $(BIN)/python -c "import tensorflow" 2>/dev/null; then $(BIN)/python -m pytest tests/tf/test_tf_doc_snippets.py -q; \
 	else echo "No TensorFlow in $(VENV): the site lacks its reference, and its code did not run"; fi
-	@echo "Open build/site/index.html"
 
 test-deps: ## Install optional system packages where root; otherwise say which
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

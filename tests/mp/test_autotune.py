@@ -90,6 +90,7 @@ FEW_SAMPLES = {
 }
 
 
+@pytest.mark.slow
 def test_what_was_found_is_said_with_the_settings_that_keep_it() -> None:
     output = Job(2, "tuned.py", env=FEW_SAMPLES).finish(60).output
     said = re.findall(r"\[0\] info: autotune: found .* in \d+ samples .* HOROVOD_AUTOTUNE: (.*)", output)

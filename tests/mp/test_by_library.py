@@ -19,6 +19,7 @@ CARRIERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "transport"),
     [

@@ -40,6 +40,7 @@ def ranks_example(name: str, arguments: list[str]) -> str:
 
 
 # `make demo`, which CI runs, trains it with one process too.
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_digits_learns_and_ends_bit_identical(tmp_path, processes):
     report = tmp_path / "report.jsonl"

@@ -13,6 +13,8 @@ import networks
 import pytest
 from load import within
 
+pytestmark = pytest.mark.slow  # sixteen hosts are made
+
 ROOT = Path(__file__).parents[2]
 DELAY_MS = 20
 

@@ -13,6 +13,18 @@ from rank_server import RankServer, runner, serve
 GLUE = str(Path(__file__).with_name("tensorflow_glue.py"))
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "2"}
 RunRanks = Callable[..., list[Any]]
+OTHER_KERAS = {"run_legacy_keras_ranks", "run_torch_keras_ranks"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What every Keras passes is tried with the newest one on TensorFlow by default; the others are slow."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.parent == Path(__file__).parent:
+            values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+            asked = {*item.fixturenames, *(value for value in values if isinstance(value, str))}
+            if asked & OTHER_KERAS:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

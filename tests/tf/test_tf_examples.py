@@ -8,6 +8,8 @@ import pytest
 from elastic_examples import survives_a_kill
 from launch import ROOT, Launcher
 
+pytestmark = pytest.mark.slow  # TensorFlow is imported for each, by every rank
+
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
 SECONDS = 400  # most of them go into importing TensorFlow on a machine with little to spare
 

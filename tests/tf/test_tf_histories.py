@@ -16,6 +16,7 @@ DEFAULT = 2  # parts; TensorFlow takes half a second for a history, in which it 
 REST = [pytest.param(part, marks=pytest.mark.full) for part in range(DEFAULT, 40)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [*range(DEFAULT), *REST])
 def test_each_sample_is_processed_once(part):
     elastic_histories.check(range(part, elastic_histories.COUNT, 40), ElasticIndices, read)

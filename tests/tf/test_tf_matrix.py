@@ -28,13 +28,18 @@ def ranks_matrix(sizes: int) -> dict[str, str]:
 
 
 # The rest takes long, and torch passes it in tests/mp.
-USUAL = [(1, "shm"), (2, "tcp"), (3, "shm"), (4, "tcp")]
+USUAL = [(1, "shm"), (2, "tcp")]
+SLOW = [(3, "shm"), (4, "tcp")]
 RARE = [(ranks, transport) for ranks in (1, 2, 3, 4) for transport in TRANSPORTS]
 
 
 @pytest.mark.parametrize(
     ("ranks", "transport"),
-    [*USUAL, *(pytest.param(*case, marks=pytest.mark.full) for case in RARE if case not in USUAL)],
+    [
+        *USUAL,
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW),
+        *(pytest.param(*case, marks=pytest.mark.full) for case in RARE if case not in USUAL + SLOW),
+    ],
 )
 def test_every_operation_and_type(run_ranks, ranks: int, transport: str) -> None:
     check_digests(run_ranks(ranks, ranks_matrix, [1], env={"HOROVOD_TRANSPORT": transport}, timeout=110))

@@ -15,6 +15,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+pytestmark = pytest.mark.slow  # torch.compile takes most of the time
+
 STEPS = 4
 
 

@@ -193,6 +193,7 @@ keeper.itself = keeper
 """
 
 
+@pytest.mark.slow
 def test_the_end_of_the_interpreter(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(

@@ -22,6 +22,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import horovod.torch.distributed  # noqa: F401  (registers the backend)
 from horovod.bootstrap.network.endpoints import free_port
 
+pytestmark = pytest.mark.slow  # what other packages do with a process group is tried by test_training.py
+
 ROOT = Path(__file__).resolve().parents[3]
 STEPS, BATCH = 6, 4
 

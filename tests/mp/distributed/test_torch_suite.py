@@ -37,6 +37,7 @@ RARE = [
 NAMES = [*USUAL, *(RARE if os.environ.get("HVD_TEST_FULL") else ())]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("expecttest") is None, reason="torch's tests need it: pip install expecttest"
 )

@@ -109,6 +109,7 @@ def check_folder(folder: Path, steps: int) -> None:
     assert not [name for name in names if name.startswith("writing")], names
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("words", [(), ("shard",)], ids=["alone", "sharded"])
 def test_all_workers_are_killed_at_random_moments(tmp_path: Path, words: tuple[str, ...]) -> None:
@@ -179,6 +180,7 @@ def test_another_rank_goes_on_with_the_folder(tmp_path: Path, words: tuple[str, 
         check_folder(folder, 80)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("words", BOTH, ids=["alone", "sharded"])
 def test_torch_goes_on_bit_by_bit(tmp_path: Path, words: tuple[str, ...]) -> None:

@@ -2,9 +2,11 @@
 
 import re
 
+import pytest
 from elastic_examples import survives_a_kill
 
 
+@pytest.mark.slow
 def test_it_goes_on_and_learns():
     output = survives_a_kill("torch_elastic.py", "--epochs", "8", "--pause", "0.01")
     accuracy = re.search(r"([\d.]+)% of the test images", output)

@@ -84,6 +84,7 @@ class Resized:
         return self._process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch_size", "largest"), [(30, 0), (32, 5)], ids=["one pass", "several passes"])
 def test_the_loss_curve_is_that_of_a_job_that_nothing_disturbed(
     tmp_path: Path, batch_size: int, largest: int

@@ -17,7 +17,8 @@ PHASES = [
     "reset",
     *(pytest.param(each, marks=pytest.mark.full) for each in (*EARLY, "step", "commit")),
 ]
-pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing())
+# Who is lost on one host is tried by test_lost_workers.py.
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing())]
 
 
 class Launched(Hosts):

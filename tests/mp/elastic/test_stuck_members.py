@@ -5,6 +5,7 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 from elastic_job import DONE
 from launch import Launcher
 from running_job import all_train, begin, pid_of, wait_for
@@ -39,6 +40,7 @@ def test_a_start_in_which_all_are_stuck_ends(tmp_path: Path) -> None:
     launcher.wait_until_gone(5)
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_stopped_while_a_worker_dies_loses_nobody_else(tmp_path: Path) -> None:
     launcher, job, log = begin(tmp_path, steps=1_000, seconds=0.02)
     wait_for(all_train(3), log)

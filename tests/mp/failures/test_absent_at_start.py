@@ -69,6 +69,7 @@ UNWATCHED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transport", "misdeed"),
     [

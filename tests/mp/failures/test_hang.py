@@ -5,6 +5,7 @@ import re
 import sys
 import time
 
+import pytest
 from launch import MODULE, PROGRAMS, Job, Launcher
 from load import within
 
@@ -41,6 +42,7 @@ def test_a_rank_in_native_code_that_holds_the_interpreter_lock_shows_its_stack_t
     assert output.count("do not answer") == 1
 
 
+@pytest.mark.slow
 def test_a_slow_rank_is_named_once_a_minute_and_ends_nothing() -> None:
     job = Job(3, "misbehave.py", "slow", "620")
     result = job.finish(within(120))
@@ -68,6 +70,7 @@ hvd.shutdown()
 """
 
 
+@pytest.mark.slow
 def test_a_reader_that_pauses_holds_back_the_ranks_and_ends_nothing() -> None:
     """As Ctrl-S or a pager: rank 1 waits in its prints, and meanwhile its engine would like to write, too."""
     launcher = Launcher()

@@ -24,6 +24,8 @@ from other_launchers import PORTS, ROOT, command_of, hosts_command_of
 
 from horovod.bootstrap.network.endpoints import free_port
 
+pytestmark = pytest.mark.slow  # how jobs of other launchers start is tried by test_launchers.py
+
 CULPRIT = 1
 LAUNCHERS = ("torchrun", "MPICH's mpirun", "Open MPI", "srun")
 ONE_HOST, TWO_HOSTS = 3, 4  # ranks

@@ -11,6 +11,8 @@ from other_launchers import mpich_for_mpi4py, run
 
 from horovod.bootstrap import libraries
 
+pytestmark = pytest.mark.slow  # how jobs of other launchers start is tried by test_launchers.py
+
 BY_MPI = {libraries.VARIABLE: "MPI", "HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
 BUILT = " ".join(library.path for library in libraries.installed("mpi"))
 MPIS = [

@@ -72,6 +72,7 @@ def stacks_at_timeout(folder: Path, program: str, seconds: str) -> tuple[dict[in
     return shown, result.output
 
 
+@pytest.mark.slow
 def test_after_the_timeout_all_ranks_show_where_they_are(tmp_path: Path) -> None:
     shown, output = stacks_at_timeout(tmp_path, STUCK, f"{within(6):.0f}")
     for rank, call in ((0, "wait_in_collective"), (1, "hold_the_lock")):

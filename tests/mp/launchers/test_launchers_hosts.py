@@ -15,6 +15,8 @@ from other_launchers import PROGRAM, REAL, mpich_for_mpi4py, run_on_hosts
 
 from horovod.bootstrap import libraries
 
+pytestmark = pytest.mark.slow  # how jobs of other launchers start is tried by test_launchers.py
+
 TUTORIAL = str(ROOT / "examples" / "torch_tutorial.py")
 TRAINING = str(PROGRAMS / "short_training.py")
 

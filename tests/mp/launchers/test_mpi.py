@@ -17,6 +17,8 @@ from other_launchers import AGENT, HOSTS, PROGRAM, mpirun_of
 import horovod
 from horovod.runner.nodes import guard
 
+pytestmark = pytest.mark.slow  # how jobs of other launchers start is tried by test_launchers.py
+
 MPIS = {"Open MPI": "Open MPI", "MPICH": "MPICH's mpirun"}
 # Starts as many processes as its options say, with the variables of the real one.
 JSRUN = """#!{python}

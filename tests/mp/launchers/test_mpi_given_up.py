@@ -9,6 +9,8 @@ from load import within
 from other_launchers import run
 from test_by_mpi import BUILT, BY_MPI, MPIS
 
+pytestmark = pytest.mark.slow  # how jobs of other launchers start is tried by test_launchers.py
+
 PROGRAM = str(PROGRAMS / "gives_mpi_up.py")
 
 

@@ -22,7 +22,11 @@ from torch import nn
 import horovod.torch as hvd
 
 REASON = networks.why_not()
-pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no hosts with networks of their own: {REASON}")
+# Jobs on a few hosts are tried by test_ssh.py.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(REASON), reason=f"no hosts with networks of their own: {REASON}"),
+]
 
 SWITCH = "10.77.0.254"  # where the launcher is
 PLACES = [0, 0, 1, 1, 2, 2]

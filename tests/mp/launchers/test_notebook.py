@@ -100,6 +100,7 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
     notebook.launcher.wait_until_gone(2.0)
 
 
+@pytest.mark.slow
 def test_cells_run_functions_as_often_as_they_like(notebook):
     shown = notebook.run(SUM + "horovod.run(total, (10,), num_proc=2)")
     assert (shown["result"], shown["error"], shown["stderr"]) == ("[21, 21]", "", "")

@@ -30,6 +30,7 @@ def test_of_horovodrun(job: Launcher, options: tuple[str, ...], transport: str, 
     _check(stdout.decode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("launcher", ["torchrun", "Open MPI"])
 def test_of_other_launchers(job: Launcher, launcher: str, late: int) -> None:

@@ -204,6 +204,7 @@ def of_a_module_that_the_caller_lacks() -> object:
     return module.Made()
 
 
+@pytest.mark.slow
 def test_200_mib_go_there_and_come_back():
     data = np.random.default_rng().integers(0, 256, 200 << 20, dtype=np.uint8)
     began = time.monotonic()

@@ -66,6 +66,7 @@ def test_a_function_runs_on_all_hosts(on_hosts, capsys):
     assert sorted(shown.splitlines()) == [f"[{n}]<stdout>:on {host}" for n, host in enumerate(sshd.HOSTS)]
 
 
+@pytest.mark.slow
 def test_what_a_rank_of_another_host_raises_is_raised(on_hosts):
     with pytest.raises(LookupError, match="far away") as caught:
         horovod.run(end_on_the_last, ("far away",), **on_hosts)

@@ -88,6 +88,7 @@ def test_a_function_runs_on_several_hosts(hosts: Hosts, ssh: sshd.Ssh, tmp_path:
     assert result.stdout.decode().splitlines()[-1] == str(expected)
 
 
+@pytest.mark.slow
 def test_a_training_on_three_hosts(hosts: Hosts, tmp_path: Path) -> None:
     digits = str(ROOT / "examples" / "torch_digits.py")
     report = tmp_path / "report.json"
@@ -206,6 +207,7 @@ def test_a_paused_job_pauses_everywhere_and_goes_on(at_work: AtWork) -> None:
     assert at_work.end(20)[0] == 143
 
 
+@pytest.mark.slow
 def test_a_timeout_shows_the_stacks_of_every_host(hosts: Hosts, tmp_path: Path) -> None:
     script = tmp_path / "stuck.py"
     script.write_text(

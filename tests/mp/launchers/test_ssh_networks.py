@@ -21,7 +21,8 @@ REASON = (
     or networks.why_not()
     or ("" if os.geteuid() == 0 else "sshd logs in nobody in a namespace that belongs to a user: run as root")
 )
-pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+# Jobs on a few hosts are tried by test_ssh.py.
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
 SWITCH = "10.77.0.254"  # where the launcher is
 ADDRESSES = [f"10.77.0.{number}" for number in (1, 2, 3)]

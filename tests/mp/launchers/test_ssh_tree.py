@@ -22,7 +22,8 @@ NAMES = [f"127.0.0.{number}" for number in range(2, 9)]
 LISTED = ",".join(f"{name}:1" for name in NAMES)
 FAN_OUT = ("--ssh-fan-out", "2")
 ALL = ("-np", "7", "-H", LISTED, *FAN_OUT, "--start-timeout", "300")
-pytestmark = pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing())
+# Jobs on a few hosts are tried by test_ssh.py.
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(sshd.missing()), reason=sshd.missing())]
 
 WAITS = """
 import os, pathlib, sys, time

@@ -157,6 +157,7 @@ def _is_expected(reason: str) -> bool:
     return ours or "Tensor.backward()" in reason
 
 
+@pytest.mark.slow
 def test_compiled_once_and_in_silence(run_ranks: Callable[..., Any]) -> None:
     assert run_ranks(2, ranks_compile, [KINDS, "aot_eager"], timeout=120) == [[[]] * len(KINDS)] * 2
 

@@ -100,6 +100,7 @@ def ranks_with_children():
     return multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_children(run_ranks):
     assert run_ranks(2, ranks_with_children, env={"HOROVOD_TRANSPORT": "shm"}) == [True, True]
 
