@@ -45,7 +45,7 @@ ROOMS = {"bootstrap.network", "bootstrap.store", "bootstrap.mesh", "bootstrap.re
 PARTS = {f"bootstrap.{part}" for part in ("engine", "membership", "secret", "start")}
 BOOTSTRAP = {"bootstrap", *PARTS, *ROOMS}
 COMMON = {"common", "common.collective", "common.training"}
-ADAPTER = COMMON | {"elastic", "version"}
+ADAPTER = COMMON | {"elastic", "search", "version"}
 
 # What a package of horovod may import of horovod besides itself. "" is horovod/__init__.py. A package within
 # a package may have a row of its own.
@@ -68,6 +68,7 @@ PYTHON = {
     "common.training": {"common", "common.collective", "_core", *BOOTSTRAP},
     "elastic": {*COMMON, *BOOTSTRAP, "version"},
     "elastic.driver": set(),
+    "search": {*COMMON, *BOOTSTRAP, "elastic"},
     "torch": ADAPTER,
     "torch.distributed": {"torch", "_core", *COMMON},
     "_keras": COMMON | {"elastic", "version"},

@@ -157,6 +157,18 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     return wanted
 
 
+def own_sets(ranks: Sequence[Sequence[int]]) -> list[ProcessSet]:
+    """Sets of a part of the library, for its own use: all ranks of the job call it together. Those that are
+    registered already are used, and no setting is needed.
+    """
+    _need_engine()
+    everyone = list(range(_core.topology()[1]))
+    with _lock:
+        wanted = [global_process_set if list(each) == everyone else with_ranks(list(each)) for each in ranks]
+        _register("a search", [each for each in wanted if each.process_set_id is None], None)
+    return wanted
+
+
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Forgets a set; all ranks of the job must call it together. The object may be registered again later.
 

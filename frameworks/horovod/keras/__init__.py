@@ -22,6 +22,7 @@ from horovod.common.training.gradient_options import GradientSettings, Groups
 from horovod.keras import callbacks, elastic, metric
 from horovod.keras.backend import adapter as _adapter
 from horovod.keras.backend import backend as _backend
+from horovod.search import TrialPruned, search
 
 PartialDistributedOptimizer = _adapter.PartialDistributedOptimizer
 load_model = _adapter.load_model
@@ -131,6 +132,8 @@ __all__ = [
     "load_model",
     "metric",
     "PartialDistributedOptimizer",
+    "search",
+    "TrialPruned",
 ]
 
 

@@ -17,6 +17,7 @@ from horovod.mxnet.compression import Compression
 from horovod.mxnet.functions import allgather_object, broadcast_object, broadcast_parameters
 from horovod.mxnet.mpi_ops import *
 from horovod.mxnet.optimizer import DistributedOptimizer, DistributedTrainer
+from horovod.search import TrialPruned, search
 
 
 def _check_has_gpu() -> bool:
@@ -35,6 +36,8 @@ __all__ = [
     "DistributedTrainer",
     "elastic",
     "metric",
+    "search",
+    "TrialPruned",
 ]
 
 

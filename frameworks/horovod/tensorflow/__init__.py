@@ -25,6 +25,7 @@ from horovod.common.collective import exports as _exports
 from horovod.common.collective.exports import *
 from horovod.common.util import gpu_available
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
+from horovod.search import TrialPruned, search
 from horovod.tensorflow import autograd as _autograd  # noqa: F401  # registers those of the operations
 from horovod.tensorflow import elastic, metric
 from horovod.tensorflow.compression import Compression
@@ -88,8 +89,10 @@ __all__ = [
     "PartialDistributedGradientTape",
     "process_set_included_op",
     "rank_op",
+    "search",
     "size_op",
     "SyncBatchNormalization",
+    "TrialPruned",
 ]
 
 

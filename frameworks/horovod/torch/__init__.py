@@ -14,6 +14,7 @@ writing must not be reduced in place: torch cannot tell, and the process would c
 
 from horovod.common.collective import exports as _exports
 from horovod.common.collective.exports import *
+from horovod.search import TrialPruned, search
 from horovod.torch import elastic, metric
 from horovod.torch.compiling import mark_functions as _mark_functions_outside_of_graphs
 from horovod.torch.compression import Compression
@@ -49,8 +50,10 @@ __all__ = [
     "DistributedOptimizer",
     "elastic",
     "metric",
+    "search",
     "sparse_allreduce_async",
     "SyncBatchNorm",
+    "TrialPruned",
 ]
 
 

@@ -157,6 +157,12 @@ class Collectives(Reductions[Tensor], Gathers[Tensor], Messages[Tensor]):
             raise RuntimeError("the core gave a join no output")
         return int(memoryview(last[0].tobytes()).cast("q")[0])
 
+    def join_set(self, process_set: ProcessSet) -> None:
+        """As ``join``, for one process set: its other members go on until each of them has called this."""
+        number = check_process_set(process_set)
+        self._deferred.flush()
+        _core.wait(_core.submit(_core.JOIN, None, (), process_set=number))
+
     def _start_broadcast(
         self, tensor: Tensor, result: Result, root_rank: int, name: str | None, process_set: ProcessSet
     ) -> int:

@@ -12,6 +12,7 @@ See docs/keras.md.
 
 from horovod.common.collective import exports as _exports
 from horovod.common.collective.exports import *
+from horovod.search import TrialPruned, search
 from horovod.tensorflow import metric
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import allgather_object, broadcast_object
@@ -43,6 +44,8 @@ __all__ = [
     "load_model",
     "metric",
     "PartialDistributedOptimizer",
+    "search",
+    "TrialPruned",
 ]
 
 

@@ -1,0 +1,178 @@
+"""``hvd.search`` itself: the ranks of a job become teams, and each team takes one trial after the other."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from horovod.common import basics
+from horovod.common.collective.byte_objects import objects
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError
+from horovod.common.process_sets import own_sets
+from horovod.search.calls import KEEPER, Client, Service
+from horovod.search.keeper import Keeper, import_optuna
+from horovod.search.lasting import Progress, run_lasting
+from horovod.search.result import Result
+from horovod.search.sampler import seeded_sampler
+from horovod.search.team import Team, TeamError
+from horovod.search.trial import Trial, TrialPruned
+
+if TYPE_CHECKING:
+    import optuna
+
+Objective = Callable[[Trial], float | Sequence[float] | None]
+_JOURNAL = "search.journal"
+_LOCK_SECONDS = 2  # after which the lock of a job that was killed is taken; nobody else uses the file
+
+
+def search(
+    objective: Objective,
+    trials: int = 20,
+    ranks_per_trial: int | Sequence[int] = 1,
+    *,
+    study: Callable[[], optuna.Study] | None = None,
+    storage: Any = _JOURNAL,
+    study_name: str = "search",
+    direction: str | Sequence[str] = "minimize",
+    sampler: optuna.samplers.BaseSampler | None = None,
+    pruner: optuna.pruners.BasePruner | None = None,
+    seed: int | None = None,
+) -> Result:
+    """Runs the trials of a study at the same time, each on some of the ranks. All ranks call it together.
+
+    A trial whose objective raises fails alone, and the study keeps the rank and its traceback. A study that
+    exists goes on: trials that were running when it was left are run again.
+
+    Args:
+        objective: what each rank of a trial calls; it returns a number (or one for each direction, and the
+            mean over the ranks counts), or raises ``TrialPruned``.
+        trials: how many the study is to have at the end.
+        ranks_per_trial: ranks of each trial; or the sizes of all teams, such as ``[2, 1, 1]``. Ranks that
+            make no whole team stay idle.
+        study: makes the study, on rank 0; in place of all that follows.
+        storage: of Optuna, or its address, or the path of a journal file on the host of rank 0.
+        study_name: in the storage.
+        direction: "minimize" or "maximize"; or several.
+        sampler: of Optuna.
+        pruner: of Optuna.
+        seed: without a ``sampler``: values are drawn at random, and are those of each other run with this
+            seed, however trials are interleaved.
+
+    Returns:
+        The trials, on every rank.
+
+    Raises:
+        ImportError: there is no Optuna; on every rank.
+        ValueError: no team can be made, or the study cannot be opened; on every rank.
+        HorovodInternalError: a rank is gone.
+    """
+
+    def make() -> optuna.Study:
+        return study() if study else _open(storage, study_name, direction, sampler, pruner, seed)
+
+    return run_lasting(lambda progress: _search(objective, trials, ranks_per_trial, make, progress))
+
+
+def _search(
+    objective: Objective,
+    trials: int,
+    ranks_per_trial: int | Sequence[int],
+    make: Callable[[], optuna.Study],
+    progress: Progress,
+) -> Result:
+    sizes = team_sizes(basics.size(), ranks_per_trial)
+    sets = own_sets(_ranks(sizes))
+    at = next((at for at, process_set in enumerate(sets) if process_set.included()), None)
+    keeper, problem = None, ""
+    if basics.rank() == KEEPER:
+        try:
+            keeper = Keeper(make(), trials, progress.whole, lambda: progress.has_news)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+    problem = objects.broadcast_object(problem, KEEPER, "horovod.search.problem")
+    if problem:
+        raise (ImportError if problem.startswith("ImportError") else ValueError)(f"hvd.search: {problem}")
+    progress.begin(at, 0 if at is None else sizes[at])
+    way = Client() if keeper is None else Service(keeper.functions, len(sets), keeper.result)
+    if at is not None:
+        _run_trials(objective, Team(sets[at], way), at, progress)
+    found = way.end()
+    if found is None:
+        raise HostsUpdatedInterrupt
+    rows, best = found
+    return Result(rows, best, None if keeper is None else keeper.study)
+
+
+def team_sizes(ranks: int, asked: int | Sequence[int]) -> list[int]:
+    """How many ranks each team has. Raises ValueError where there can be none."""
+    if isinstance(asked, int):
+        sizes = [asked] * (ranks // asked) if asked > 0 else []
+    else:
+        sizes = list(asked)
+    if not sizes or min(sizes) < 1 or sum(sizes) > ranks:
+        raise ValueError(
+            f"ranks_per_trial={asked}: the job has {ranks} ranks, and a trial needs at least one"
+        )
+    return sizes
+
+
+def _ranks(sizes: Sequence[int]) -> list[list[int]]:
+    begins = [sum(sizes[:at]) for at in range(len(sizes))]
+    return [list(range(begin, begin + size)) for begin, size in zip(begins, sizes, strict=True)]
+
+
+def _open(
+    storage: Any,
+    name: str,
+    direction: str | Sequence[str],
+    sampler: optuna.samplers.BaseSampler | None,
+    pruner: optuna.pruners.BasePruner | None,
+    seed: int | None,
+) -> optuna.Study:
+    optuna = import_optuna()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    if isinstance(storage, str | os.PathLike) and "://" not in str(storage):
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+
+        lock = JournalFileSymlinkLock(str(storage), grace_period=_LOCK_SECONDS)
+        storage = JournalStorage(JournalFileBackend(str(storage), lock))
+    if sampler is None and seed is not None:
+        sampler = seeded_sampler(seed)
+    several = None if isinstance(direction, str) else list(direction)
+    return optuna.create_study(
+        storage=storage,
+        sampler=sampler,
+        pruner=pruner,
+        study_name=name,
+        direction=direction if isinstance(direction, str) else None,
+        directions=several,
+        load_if_exists=True,
+    )
+
+
+def _run_trials(objective: Objective, team: Team, at: int, progress: Progress) -> None:
+    while (number := team.ask("next", at)) is not None:
+        outcomes = team.end_trial(_outcome(objective, Trial(number, team)))
+        team.ask("end", number, outcomes)
+        progress.count()
+    team.ask("leave")
+
+
+def _outcome(objective: Objective, trial: Trial) -> dict[str, Any]:
+    """How the objective ended on this rank. Raises HorovodInternalError where the job is over."""
+    try:
+        value = objective(trial)
+        values: list[Any] = list(value) if isinstance(value, Sequence) else [value]
+        return {"value": [float(each) for each in values if each is not None]}
+    except TrialPruned:
+        return {"pruned": True}
+    except Exception as error:
+        if isinstance(error, HorovodInternalError) and not isinstance(error, TensorMismatchError):
+            raise
+        if type(error).__name__ == "TrialPruned":  # that of Optuna
+            return {"pruned": True}
+        follows = isinstance(error, TeamError | TensorMismatchError)
+        return {"error": "".join(traceback.format_exception(error)), "follows": follows}

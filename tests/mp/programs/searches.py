@@ -1,0 +1,75 @@
+"""A search on small trials. Arguments: the adapter, ranks of a trial, trials, the journal, and what happens:
+"raise" (on one rank of a trial), "kill" (one rank, once), "end" (all of the job, in the middle).
+"""
+
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from horovod import search
+from horovod.common.collective import exports
+from horovod.common.collective.byte_objects import operations
+
+adapter, ranks, count, journal, what = sys.argv[1:]
+hvd: Any = SimpleNamespace(**{**vars(exports), **vars(search)})
+if adapter != "none":
+    hvd = importlib.import_module(f"horovod.{adapter}")
+hvd.init()
+
+
+def reduce(process_set: Any) -> None:
+    """An operation of the adapter."""
+    if adapter == "none":
+        operations.barrier(process_set)
+    else:
+        hvd.allreduce(ones(), process_set=process_set)
+
+
+def ones() -> Any:
+    """A tensor of the adapter's framework."""
+    if adapter == "torch":
+        import torch
+
+        return torch.ones(100)
+    if adapter == "tensorflow":
+        import tensorflow as tf
+
+        return tf.ones(100)
+    import mxnet as mx
+
+    return mx.nd.ones(100)
+
+
+def objective(trial: search.Trial) -> float:
+    """A parabola; the trials 4 and 5 are those to which something happens."""
+    x = trial.suggest_float("x", -3.0, 3.0)
+    kind = trial.suggest_categorical("kind", ["a", None, 2])
+    is_last = hvd.rank() == trial.process_set.ranks[-1]
+    for step in range(4):
+        reduce(trial.process_set)
+        if what == "raise" and trial.number == 4 and step == 2 and is_last:
+            raise RuntimeError("planted")
+        killed = Path(f"{journal}.killed")
+        if what in ("kill", "end") and trial.number == 5 and step == 2 and is_last and not killed.exists():
+            killed.touch()
+            os.kill(os.getppid() if what == "end" else os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+        trial.report((x - 1) ** 2 + step, step)
+        if what == "raise" and trial.number == 6 and step == 1:
+            raise hvd.TrialPruned
+    return (x - 1) ** 2 + (kind == "a") + 0.001 * trial.process_set.rank()
+
+
+result = hvd.search(objective, int(count), int(ranks), storage=journal, seed=7)
+if hvd.rank() == 0:
+    print(json.dumps({"best": result.best_value, "trials": result.trials}), flush=True)
+try:
+    hvd.search(objective, 1, hvd.size() + 1)
+except ValueError as error:
+    assert "a trial needs at least one" in str(error)

@@ -1,0 +1,80 @@
+"""Searches on parts of a job: every trial is accounted for, whatever happens to its ranks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launch import PROGRAMS, Launcher
+
+pytest.importorskip("optuna", reason="the search needs optuna")
+
+PROGRAM = str(PROGRAMS / "searches.py")
+
+
+def run(
+    path: Path, *options: str, ranks: int = 2, count: int = 12, what: str = "", adapter: str = "none"
+) -> tuple[int, Any, str]:
+    """Status, what rank 0 prints, and all output."""
+    launcher = Launcher()
+    words = [adapter, str(ranks), str(count), str(path / "journal"), what]
+    result = launcher.finish(launcher.start(*options, PROGRAM, *words), 120)
+    lines = [line for line in result.output.splitlines() if line.startswith("[0]<stdout>:{")]
+    return result.returncode, json.loads(lines[0].partition(":")[2]) if lines else None, result.output
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The same study, trial by trial."""
+    status, found, output = run(tmp_path_factory.mktemp("alone"), "-np", "2")
+    assert status == 0, output
+    return found
+
+
+def params(found: Any) -> list[Any]:
+    return [trial["params"] for trial in found["trials"]]
+
+
+def test_two_teams_find_what_one_finds(tmp_path: Path, alone: Any) -> None:
+    status, found, output = run(tmp_path, "-np", "4")
+    assert status == 0, output
+    assert found["best"] == pytest.approx(alone["best"]) and params(found) == params(alone)
+    assert {trial["team"] for trial in found["trials"]} == {0, 1}
+    assert {trial["state"] for trial in found["trials"]} == {"COMPLETE"}
+    assert "search: 12 of 12 trials, best" in output
+
+
+def test_a_trial_that_raises_on_one_rank_fails_alone(tmp_path: Path, alone: Any) -> None:
+    status, found, output = run(tmp_path, "-np", "5", what="raise")  # one rank is in no team
+    assert status == 0, output
+    states = [trial["state"] for trial in found["trials"]]
+    assert states == ["COMPLETE"] * 4 + ["FAIL", "COMPLETE", "PRUNED"] + ["COMPLETE"] * 5
+    error = found["trials"][4]["error"]
+    assert error["rank"] in (1, 3) and "RuntimeError: planted" in error["traceback"]
+    assert params(found) == params(alone)
+
+
+def test_a_rank_that_dies_costs_its_trial_only(tmp_path: Path, alone: Any) -> None:
+    status, found, output = run(tmp_path, "-np", "4", "--min-np", "2", what="kill")
+    assert status == 0, output
+    states = [trial["state"] for trial in found["trials"]]
+    assert len(states) == 12 and states.count("COMPLETE") == 11
+    (lost,) = [trial for trial in found["trials"] if trial["state"] == "FAIL"]
+    assert lost["error"]["traceback"] == "a rank of this trial is gone"
+    assert sorted(map(str, params(found))) == sorted(map(str, params(alone)))
+
+
+def test_a_study_goes_on_after_its_job_was_killed(tmp_path: Path, alone: Any) -> None:
+    status, found, output = run(tmp_path, "-np", "4", what="end")
+    assert status == -9 and found is None, output
+    status, found, output = run(tmp_path, "-np", "4")
+    assert status == 0, output
+    assert {trial["state"] for trial in found["trials"]} == {"COMPLETE"}
+    assert sorted(map(str, params(found))) == sorted(map(str, params(alone)))
+
+
+@pytest.mark.parametrize("adapter", ["torch"])
+def test_an_adapter_has_it(tmp_path: Path, adapter: str) -> None:
+    status, found, output = run(tmp_path, "-np", "2", ranks=1, count=4, adapter=adapter)
+    assert status == 0, output
+    assert len(found["trials"]) == 4

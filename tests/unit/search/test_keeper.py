@@ -1,0 +1,139 @@
+"""The study on the rank that has it: who gets which trial, what is counted, what is run again."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from horovod.search.keeper import Keeper
+from horovod.search.result import Result
+from horovod.search.run import team_sizes
+from horovod.search.sampler import seeded_sampler
+
+optuna = pytest.importorskip("optuna", reason="the search needs optuna")
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:optuna")
+
+
+def new_study(seed: int = 1, **options: Any) -> Any:
+    return optuna.create_study(sampler=seeded_sampler(seed), **options)
+
+
+def keeper_of(study: Any, wanted: int, whole: list[int] | None = None) -> Keeper:
+    return Keeper(study, wanted, whole, say=lambda line: None)
+
+
+def value(*values: float) -> list[dict[str, Any]]:
+    return [{"rank": rank, "value": [each]} for rank, each in enumerate(values)]
+
+
+def test_the_value_of_a_trial_is_the_mean_of_its_ranks() -> None:
+    keeper = keeper_of(new_study(), 2)
+    for given_values in ([1.0, 3.0], [4.0, 5.0]):
+        number = keeper.next(0)
+        assert number is not None
+        keeper.end(number, value(*given_values))
+    assert keeper.next(0) is None and keeper.best() == [0]
+    assert [trial["values"] for trial in keeper.trials()] == [[2.0], [4.5]]
+
+
+def test_the_first_error_is_that_of_no_consequence() -> None:
+    keeper = keeper_of(new_study(), 1)
+    number = keeper.next(3)
+    outcomes = [
+        {"rank": 6, "error": "TeamError: another rank", "follows": True},
+        {"rank": 7, "error": "RuntimeError: planted", "follows": False},
+    ]
+    assert number is not None
+    keeper.end(number, outcomes)
+    (trial,) = keeper.trials()
+    assert trial["state"] == "FAIL" and trial["team"] == 3 and keeper.best() == []
+    assert trial["error"] == {"rank": 7, "traceback": "RuntimeError: planted"}
+
+
+def test_a_value_that_the_study_refuses_fails_the_trial() -> None:
+    keeper = keeper_of(new_study(), 2)
+    for outcomes in ([{"rank": 0, "value": []}], [{"rank": 0, "value": [float("nan")]}]):
+        number = keeper.next(0)
+        assert number is not None
+        keeper.end(number, outcomes)
+    assert [trial["state"] for trial in keeper.trials()] == ["FAIL", "FAIL"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_values_do_not_depend_on_the_order_in_which_trials_ask(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 5))
+
+    def drawn(order: list[int]) -> dict[int, tuple[Any, ...]]:
+        keeper = keeper_of(new_study(5), count)
+        for _ in range(count):
+            keeper.next(0)
+        found = {}
+        for number in order:
+            x = keeper.suggest(number, "float", "x", 0.0, 1.0, {"step": None, "log": False})
+            n = keeper.suggest(number, "int", "n", 1, 100, {"step": 1, "log": True})
+            found[number] = (x, n, keeper.suggest(number, "categorical", "c", [1, True, None], None, {}))
+        return found
+
+    assert drawn(data.draw(st.permutations(range(count)))) == drawn(list(range(count)))
+
+
+@pytest.mark.parametrize(("whole", "again"), [(None, [0, 1]), ([1], [1]), ([], [])])
+def test_trials_that_were_cut_off(whole: list[int] | None, again: list[int]) -> None:
+    storage = optuna.storages.InMemoryStorage()
+    study = new_study(storage=storage, study_name="one")
+    first = keeper_of(study, 3)
+    drawn = {}
+    for _ in range(2):
+        number = first.next(len(drawn))
+        assert number is not None
+        drawn[number] = first.suggest(number, "float", "x", 0.0, 1.0, {})
+    opened = optuna.load_study(storage=storage, study_name="one", sampler=seeded_sampler(1))
+    later = keeper_of(opened, 3, whole)
+    seen = []
+    while (number := later.next(1)) is not None:
+        seen.append(later.suggest(number, "float", "x", 0.0, 1.0, {}))
+        later.end(number, value(seen[-1]))
+    assert seen[: len(again)] == [drawn[number] for number in again]
+    states = [trial["state"] for trial in later.trials()]
+    assert len(states) == 3 and states.count("FAIL") == 2 - len(again)
+
+
+def test_news_of_hosts_ends_the_handing_out() -> None:
+    news: list[bool] = []
+    keeper = Keeper(new_study(), 5, None, lambda: bool(news), say=lambda line: None)
+    number = keeper.next(0)
+    assert number is not None
+    news.append(True)
+    assert keeper.next(1) is None and keeper.result() is None
+    keeper.end(number, value(1.0))
+
+
+def test_the_table_of_a_result() -> None:
+    rows = [
+        {"number": 0, "state": "COMPLETE", "values": [0.25], "params": {"x": 1.5}, "seconds": 2.0, "team": 1},
+        {"number": 2, "state": "FAIL", "values": None, "params": {"k": "a"}, "seconds": None, "team": 0},
+    ]
+    result = Result(rows, [0])
+    lines = str(result).splitlines()
+    assert lines[0].split() == ["trial", "state", "value", "k", "x", "seconds", "team"]
+    assert lines[1].split() == ["0", "complete", "0.25", "-", "1.5", "2", "1", "best"]
+    assert lines[2].split() == ["2", "fail", "-", "a", "-", "-", "0"]
+    assert result.best_params == {"x": 1.5} and result.best_value == 0.25
+    with pytest.raises(ValueError, match="no trial of the search is complete"):
+        _ = Result(rows[1:], []).best_value
+
+
+@pytest.mark.parametrize(
+    ("ranks", "asked", "sizes"), [(4, 2, [2, 2]), (5, 2, [2, 2]), (4, [2, 1, 1], [2, 1, 1]), (3, 3, [3])]
+)
+def test_teams(ranks: int, asked: int | list[int], sizes: list[int]) -> None:
+    assert team_sizes(ranks, asked) == sizes
+
+
+@pytest.mark.parametrize("asked", [0, -1, 5, [], [2, 0], [3, 2]])
+def test_teams_that_cannot_be(asked: int | list[int]) -> None:
+    with pytest.raises(ValueError, match="the job has 4 ranks"):
+        team_sizes(4, asked)
