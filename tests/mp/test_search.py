@@ -12,12 +12,10 @@ pytest.importorskip("optuna", reason="the search needs optuna")
 PROGRAM = str(PROGRAMS / "searches.py")
 
 
-def run(
-    path: Path, *options: str, ranks: int = 2, count: int = 12, what: str = "", adapter: str = "none"
-) -> tuple[int, Any, str]:
+def run(path: Path, *options: str, ranks: int = 2, count: int = 12, what: str = "") -> tuple[int, Any, str]:
     """Status, what rank 0 prints, and all output."""
     launcher = Launcher()
-    words = [adapter, str(ranks), str(count), str(path / "journal"), what]
+    words = [str(ranks), str(count), str(path / "journal"), what]
     result = launcher.finish(launcher.start(*options, PROGRAM, *words), 120)
     lines = [line for line in result.output.splitlines() if line.startswith("[0]<stdout>:{")]
     return result.returncode, json.loads(lines[0].partition(":")[2]) if lines else None, result.output
@@ -71,10 +69,3 @@ def test_a_study_goes_on_after_its_job_was_killed(tmp_path: Path, alone: Any) ->
     assert status == 0, output
     assert {trial["state"] for trial in found["trials"]} == {"COMPLETE"}
     assert sorted(map(str, params(found))) == sorted(map(str, params(alone)))
-
-
-@pytest.mark.parametrize("adapter", ["torch"])
-def test_an_adapter_has_it(tmp_path: Path, adapter: str) -> None:
-    status, found, output = run(tmp_path, "-np", "2", ranks=1, count=4, adapter=adapter)
-    assert status == 0, output
-    assert len(found["trials"]) == 4

@@ -1,8 +1,7 @@
-"""A search on small trials. Arguments: the adapter, ranks of a trial, trials, the journal, and what happens:
+"""A search on small trials. Arguments: ranks of a trial, trials, the journal, and what happens:
 "raise" (on one rank of a trial), "kill" (one rank, once), "end" (all of the job, in the middle).
 """
 
-import importlib
 import json
 import os
 import signal
@@ -16,34 +15,9 @@ from horovod import search
 from horovod.common.collective import exports
 from horovod.common.collective.byte_objects import operations
 
-adapter, ranks, count, journal, what = sys.argv[1:]
-hvd: Any = SimpleNamespace(**{**vars(exports), **vars(search)})
-if adapter != "none":
-    hvd = importlib.import_module(f"horovod.{adapter}")
+ranks, count, journal, what = sys.argv[1:]
+hvd: Any = SimpleNamespace(**{**vars(exports), **vars(search)})  # as an adapter has it
 hvd.init()
-
-
-def reduce(process_set: Any) -> None:
-    """An operation of the adapter."""
-    if adapter == "none":
-        operations.barrier(process_set)
-    else:
-        hvd.allreduce(ones(), process_set=process_set)
-
-
-def ones() -> Any:
-    """A tensor of the adapter's framework."""
-    if adapter == "torch":
-        import torch
-
-        return torch.ones(100)
-    if adapter == "tensorflow":
-        import tensorflow as tf
-
-        return tf.ones(100)
-    import mxnet as mx
-
-    return mx.nd.ones(100)
 
 
 def objective(trial: search.Trial) -> float:
@@ -52,7 +26,7 @@ def objective(trial: search.Trial) -> float:
     kind = trial.suggest_categorical("kind", ["a", None, 2])
     is_last = hvd.rank() == trial.process_set.ranks[-1]
     for step in range(4):
-        reduce(trial.process_set)
+        operations.barrier(trial.process_set)
         if what == "raise" and trial.number == 4 and step == 2 and is_last:
             raise RuntimeError("planted")
         killed = Path(f"{journal}.killed")
