@@ -34,6 +34,12 @@ def test_the_last_rank_with_the_state_is_spared():
     assert [chaos.choose([3], moment) for moment in (2.0, 4.0, 6.0)] == [None] * 3
 
 
+def test_a_rank_that_has_just_come_is_none_to_go_on_from():
+    chaos = parse("kill:every=1s")
+    hits = [chaos.choose([0, 1, 2], float(moment), holders=[1]) for moment in range(40)]
+    assert set(hits) == {None, 0, 2}
+
+
 def test_a_fault_that_cannot_be_says_why_once():
     alone, absent, late, busy = (parse(f"kill:every=2s{rank}") for rank in ("", ",rank=7", "", ""))
     for chaos, ranks in ((alone, [0]), (absent, [0, 1]), (late, []), (busy, [0, 1])):

@@ -23,12 +23,16 @@ class Chaos:
     _begin: float | None = None
     _due: float = _NEVER
     _random: random.Random = field(default_factory=random.Random)
-    _has_hit: bool = False
+    hits: int = 0
     _has_told: bool = False
     _idle: str = ""  # why a fault that was due was none
 
-    def choose(self, ranks: Collection[int], now: float) -> int | None:
-        """The rank that gets the signal now, of those that there are; None: none does."""
+    def choose(
+        self, ranks: Collection[int], now: float, holders: Collection[int] | None = None
+    ) -> int | None:
+        """The rank that gets the signal now, of those that there are; None: none does. ``holders``: the ranks
+        that have the state of the training; None: all.
+        """
         if not ranks:  # the next ones are hit in a period of their own
             self._begin, self._due = None, _NEVER
             return None
@@ -37,22 +41,25 @@ class Chaos:
         if now < self._due:
             return None
         self._plan(max(now, (self._begin or 0.0) + self.period))
-        rank = self._target(ranks)
-        self._has_hit |= rank is not None
+        rank = self._target(ranks, ranks if holders is None else holders)
+        self.hits += rank is not None
         return rank
 
-    def _target(self, ranks: Collection[int]) -> int | None:
+    def _target(self, ranks: Collection[int], holders: Collection[int]) -> int | None:
         if self.rank is not None and self.rank not in ranks:
             self._idle = f"there is no rank {self.rank}"
             return None
-        if self.rank is None and len(ranks) == 1:
+        if self.rank is not None:
+            return self.rank
+        others = sorted(ranks if len(holders) > 1 else set(ranks) - set(holders))
+        if not others:
             self._idle = "the only rank has the state of the training, and is spared"
             return None
-        return self._random.choice(sorted(ranks)) if self.rank is None else self.rank
+        return self._random.choice(others)
 
     def excuse(self, is_over: bool = False) -> str:
         """Why nothing happens, once; at the end of the job also that it was too short. Empty: it does."""
-        if is_over and not self._has_hit and not self._idle:
+        if is_over and not self.hits and not self._idle:
             self._idle = f"the job was over before the first fault, {self.period / 2:g} to {self.period:g} s"
             self._idle += " after its beginning"
         text, self._idle = ("" if self._has_told else self._idle), ""

@@ -237,7 +237,8 @@ class ElasticPolicy:
     def _hit(self, chaos: Chaos, now: float) -> None:
         """Brings about the fault that the user has asked for."""
         ranks = {worker.rank: worker.number for worker in self._driver.members if worker.rank is not None}
-        rank = chaos.choose(ranks.keys(), now)
+        holders = [worker.rank for worker in self._driver.members if worker.holds and worker.rank is not None]
+        rank = chaos.choose(ranks.keys() if holders else [], now, holders)
         if rank is not None:
             self._say(f"--chaos: {signal.Signals(chaos.number).name} to rank {rank}")
             self._signal(ranks[rank], chaos.number)
@@ -246,6 +247,8 @@ class ElasticPolicy:
     def _excuse(self, chaos: Chaos, is_over: bool = False) -> None:
         if excuse := chaos.excuse(is_over):
             self._say(f"--chaos does nothing: {excuse}")
+        elif is_over and chaos.hits:
+            self._say(f"--chaos: {chaos.hits} fault{'s' if chaos.hits > 1 else ''} in all")
 
     def _signal(self, worker: int, number: int) -> None:
         if number != signal.SIGSTOP:
