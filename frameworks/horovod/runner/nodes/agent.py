@@ -6,6 +6,7 @@ far as the launcher has room for it, so that news of deaths never waits behind i
 """
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -56,6 +57,8 @@ class Agent:
         self._marker = ""
         self._heard = time.monotonic()
         self._notice = Notice(None, "")
+        self._hands_over = False  # a signal asks its workers to leave first
+        self._leaving: int | None = None  # that signal, once it has come
         loop.on_signal = self._on_signal
         self._channel = Channel(carrier.write, self._on_frame, self._on_end)
         carrier.on_bytes = self._channel.feed
@@ -73,6 +76,8 @@ class Agent:
             self._tell_finished()
             if self._notice.look(time.monotonic()):
                 self._channel.send(Tag.NOTICED, int(self._notice.is_given))
+            if self._leaving is not None and self._node is not None and not self._node.has_ranks:
+                self._is_orphan, self._status = True, 128 + self._leaving
             if time.monotonic() > self._heard + self._carrier.patience and not self._carrier.is_paused:
                 self._end_on_silence()
         if self._is_orphan:
@@ -170,6 +175,7 @@ class Agent:
             self._offer = secret.offer(self._carrier.job_secret(said))
             guardian = self._guard()
             self._notice = Notice(said["notice"], said["host"])
+            self._hands_over = said["orphan_seconds"] is not None  # an elastic job
             self._node = LocalNode(said["host"], self._loop.selector, self._loop.children, guardian, self)
             environment = {**os.environ, **said["environment"], **self._offer.variables}
             if os.path.isdir(said["folder"]):
@@ -222,7 +228,10 @@ class Agent:
             self._node.say(f"{text} The ranks of {self._node.host} are ended")
 
     def _on_signal(self, number: int) -> None:
-        if number in ENDING_SIGNALS:
+        if number == signal.SIGTERM and self._hands_over and self._leaving is None and not self._is_alone:
+            self._leaving = number
+            self._channel.send(Tag.NOTICED, 1)
+        elif number in ENDING_SIGNALS:
             self._is_orphan, self._status = True, 128 + number
 
     def _on_end(self, reason: str) -> None:

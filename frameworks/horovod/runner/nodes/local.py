@@ -213,6 +213,11 @@ class LocalNode:
         taken = {rank.slot for rank in self._living()}
         return next(slot for slot in itertools.count() if slot not in taken)
 
+    @property
+    def has_ranks(self) -> bool:
+        """Whether some live."""
+        return bool(self._living())
+
     def _living(self) -> list[_Rank]:
         return [rank for rank in self._ranks if rank.is_alive]
 
