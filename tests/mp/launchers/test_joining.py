@@ -8,6 +8,7 @@ from pathlib import Path
 
 import networks
 import pytest
+import yaml
 from pods import ADDRESS, PORT, Pods, break_connection, running
 
 REASON = networks.why_not()
@@ -72,6 +73,21 @@ def test_the_same_command_on_each_host_makes_a_job(pods: Pods, order: tuple[int,
     assert [end.returncode for end in ends.values()] == [1, 1, 1], [end.output for end in ends.values()]
     assert lines(ends[1].stdout) == [f"{rank} 2 3 10.77.0.2" for rank in range(6)]
     assert f"rank 4 (pod-{0 if is_told else 2}" in ends[1].output
+
+
+def test_the_manifest_of_an_indexed_job_makes_one(pods: Pods) -> None:
+    path = Path(__file__).parents[3] / "examples" / "kubernetes" / "indexed_job.yaml"
+    _, manifest = yaml.safe_load_all(path.read_text())
+    (container,) = manifest["spec"]["template"]["spec"]["containers"]
+    told = {"--nnodes=4": "--nnodes=3", "--rendezvous=train-0.train:29500": "--rendezvous=10.77.0.1:29500"}
+    options = [told.get(word, word) for word in container["command"][1:-2]]
+    nodes = {}
+    for pod in (2, 0, 1):
+        own = [word.replace("$(JOB_COMPLETION_INDEX)", str(pod)) for word in options]
+        nodes[pod] = pods.alike(pod, *own, sys.executable, "-c", PROGRAM)
+    ends = {pod: pods.finish(node, 30) for pod, node in nodes.items()}
+    assert [end.returncode for end in ends.values()] == [0, 0, 0], [end.output for end in ends.values()]
+    assert lines(ends[0].stdout) == [f"{rank} 1 3 10.77.0.1" for rank in range(3)]
 
 
 def test_who_proves_nothing_disturbs_nothing(pods: Pods, tmp_path: Path) -> None:
