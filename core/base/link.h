@@ -16,11 +16,12 @@ using Key = std::array<uint8_t, 32>;
 
 // What a connection is for; every role has a socket of its own, so that a stream that is held back
 // (data whose receive is not posted yet) never holds back another.
-// kShare (AF_UNIX, ranks of one host) passes the descriptors of shared memory.
-enum class LinkRole : uint8_t { kWatch = 0, kControl, kData, kShare };
+// kShare (AF_UNIX, ranks of one host) passes the descriptors of shared memory; kLauncher leads to
+// no rank.
+enum class LinkRole : uint8_t { kWatch = 0, kControl, kData, kShare, kLauncher };
 
 inline const char* Name(LinkRole role) {
-  constexpr const char* kNames[] = {"watch", "control", "data", "share"};
+  constexpr const char* kNames[] = {"watch", "control", "data", "share", "launcher"};
   return kNames[static_cast<int>(role)];
 }
 
@@ -32,6 +33,7 @@ struct Link {
   LinkRole role = LinkRole::kWatch;
   Key send_key{};
   Key recv_key{};
+  uint64_t sealed = 0;  // kLauncher: the frames that went over it before
 };
 
 // Those of one role, which are the caller's from here on.

@@ -23,6 +23,8 @@ void BindOutput(pybind11::module_& module);
 // for other keys.
 using PyLink = std::tuple<int, int, int, pybind11::bytes, pybind11::bytes>;
 Link LinkOf(const PyLink& given);
+// That to the launcher, over which `frames` went before.
+Link LauncherOf(int fd, const pybind11::bytes& key, uint64_t frames);
 
 // The engine; throws where there is none.
 std::shared_ptr<Engine> NeedEngine();

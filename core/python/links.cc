@@ -31,6 +31,12 @@ Link LinkOf(const PyLink& given) {
   return link;
 }
 
+Link LauncherOf(int fd, const py::bytes& key, uint64_t frames) {
+  Link link = LinkOf({fd, -1, static_cast<int>(LinkRole::kLauncher), key, key});
+  link.sealed = frames;
+  return link;
+}
+
 std::shared_ptr<Engine> NeedEngine() {
   std::shared_ptr<Engine> engine = api::CurrentEngine();
   if (engine == nullptr) ThrowIfError(api::NotRunning());
@@ -58,17 +64,28 @@ py::object TakeLinkRequests() {
   return std::move(list);
 }
 
-// The core's from here on, also when it fails.
-void AddLink(const PyLink& given) {
+// Closes it where `convert` fails.
+template <typename Convert>
+void Add(int fd, Convert convert) {
   Link link;
   try {
-    link = LinkOf(given);
+    link = convert();
   } catch (...) {
-    close(std::get<0>(given));
+    close(fd);
     throw;
   }
   const py::gil_scoped_release release;
   api::AddLink(link);
+}
+
+// The core's from here on, also when it fails.
+void AddLink(const PyLink& given) {
+  Add(std::get<0>(given), [&] { return LinkOf(given); });
+}
+
+// Likewise.
+void AddLauncher(int fd, const py::bytes& key, uint64_t frames) {
+  Add(fd, [&] { return LauncherOf(fd, key, frames); });
 }
 
 void GiveUpLink(int peer, const std::string& reason) {
@@ -88,6 +105,7 @@ void BindLinks(py::module_& module) {
   module.def("link_requests_descriptor", &LinkRequestsDescriptor);
   module.def("take_link_requests", &TakeLinkRequests);
   module.def("add_link", &AddLink, arg("link"));
+  module.def("add_launcher", &AddLauncher, arg("fd"), arg("key"), arg("frames"));
   module.def("give_up_link", &GiveUpLink, arg("peer"), arg("reason"));
 }
 

@@ -61,8 +61,7 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   }
   options.hosts = hosts;
   options.host_names = host_names;
-  options.launcher = LinkOf({launcher_fd, -1, 0, launcher_key, launcher_key});
-  options.launcher_frames = launcher_frames;
+  options.launcher = LauncherOf(launcher_fd, launcher_key, launcher_frames);
   options.library = library;
   options.address = address;
   options.gpu_driver = gpu_driver;

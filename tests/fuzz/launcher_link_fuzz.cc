@@ -91,7 +91,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Link link;
   link.fd = dup(pair.ends[0]);  // the link closes its own
   link.send_key = kKey;
-  LauncherLink launcher(link, 0);
+  LauncherLink launcher(link);
   for (uint64_t number = 0; !input.empty() && number < 4; ++number) {
     Cause cause;
     cause.kind = static_cast<CauseKind>(1 + input.Below(kCauseKinds));
@@ -110,7 +110,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Pair other;
     Link ending;
     ending.fd = other.ends[0];
-    LauncherLink ended(ending, 0);
+    LauncherLink ended(ending);
     REQUIRE(send(other.ends[1], data, size, 0) == static_cast<ssize_t>(size));
     close(other.ends[1]);
     CheckEnd(&ended);

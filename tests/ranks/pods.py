@@ -54,6 +54,17 @@ def running(folder: Path) -> Iterator[Pods]:
         pods.wait_until_gone(4.0)
 
 
+def break_stores(pod: networks.Namespace, ranks: int) -> None:
+    """Resets the connections of the ranks there to the store, and waits for others."""
+    filter = ("dst", ADDRESS, "dport", "!=", str(PORT))
+    before = {line.split()[3] for line in pod.run("ss", "-HKtn", *filter).splitlines()}
+    assert len(before) >= ranks
+    deadline = time.monotonic() + within(10)
+    while len(pod.run("ss", "-Htn", "state", "established", *filter).splitlines()) < ranks:
+        assert time.monotonic() < deadline, "there are no other connections"
+        time.sleep(0.05)
+
+
 def break_connection(pod: networks.Namespace) -> None:
     """Resets the connection to the launcher, and waits for another one."""
     filter = ("dport", "=", str(PORT))

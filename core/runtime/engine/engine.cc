@@ -264,6 +264,7 @@ bool RankEngine::Poll(const HandlePtr& handle) {
 
 // Between two rounds, so that no machine sees a transport change under it.
 void RankEngine::AddLink(const Link& link) {
+  if (link.role == LinkRole::kLauncher) return watcher_->RenewLauncher(link);
   Descriptor given(link.fd);
   const auto socket = std::make_shared<Descriptor>(std::move(given));
   cycle_->Post([this, link, socket] {
@@ -276,6 +277,7 @@ void RankEngine::AddLink(const Link& link) {
 }
 
 void RankEngine::GiveUpLink(GlobalRank peer, const std::string& reason) {
+  if (!peer.known()) return watcher_->RenewLauncher({});
   watcher_->Suspect(About(CauseKind::kFault, peer, reason));
 }
 

@@ -33,7 +33,6 @@ struct EngineOptions {
   std::vector<std::string> host_names;  // in the order of the hosts' first ranks, for messages
   std::vector<Link> links;              // owned by the engine from Make on, also when it fails
   Link launcher;                        // likewise; fd -1 = none
-  uint64_t launcher_frames = 0;         // that were sealed for it before
   // What has no link gets one when it is first used, by way of link_requests(); else that is an
   // error.
   bool links_on_demand = false;
@@ -129,7 +128,7 @@ class Engine {
 
   // For the one thread that makes links on demand. It hands them over, in whatever order; the
   // engine owns the socket from then on. A link that cannot be made is a failure of the job, unless
-  // its peer is known to have left.
+  // its peer is known to have left. Without one to the launcher (to nobody) this rank ends.
   virtual LinkRequests& link_requests() = 0;
   virtual void AddLink(const Link& link) = 0;
   virtual void GiveUpLink(GlobalRank peer, const std::string& reason) = 0;

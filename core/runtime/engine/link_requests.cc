@@ -16,12 +16,13 @@ std::string LineAbout(GlobalRank rank, const Topology& job, const WantedLink& wa
 
 }  // namespace
 
-void LinkRequests::Ask(const WantedLink& wanted) {
+bool LinkRequests::Ask(const WantedLink& wanted) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (over_) return;
-  open_.push_back({wanted, NowMicros()});
+  if (over_) return false;
+  if (wanted.peer.known()) open_.push_back({wanted, NowMicros()});
   untaken_.push_back(wanted);
   waker_.Ring();
+  return true;
 }
 
 bool LinkRequests::Take(std::vector<WantedLink>* wanted) {

@@ -24,8 +24,8 @@ class LinkRequests {
  public:
   const Status& status() const { return waker_.status(); }
 
-  // Never waits: for who holds the progress lock.
-  void Ask(const WantedLink& wanted);
+  // Never waits: for who holds the progress lock. False: no more links are made.
+  bool Ask(const WantedLink& wanted);
 
   // For who makes them: those that were asked for since the last call. False: there will be no
   // more, and nobody needs those that are still missing.
@@ -34,7 +34,7 @@ class LinkRequests {
   int fd() const { return waker_.fd(); }
 
   void Made(const WantedLink& made);
-  // Whether one that was asked for is not made.
+  // Whether one to a rank that was asked for is not made.
   bool open() const;
   void Close();
 

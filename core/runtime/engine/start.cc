@@ -120,7 +120,7 @@ Status RankEngine::Start() {
 void RankEngine::TellLauncher(const Status& status) noexcept {
   const GlobalRank culprit = wirer_ == nullptr ? GlobalRank() : wirer_->failed_rank();
   if (!culprit.known() || culprit.value() == options_.rank || options_.launcher.fd < 0) return;
-  LauncherLink launcher(std::exchange(options_.launcher, {}), options_.launcher_frames);
+  LauncherLink launcher(std::exchange(options_.launcher, {}));
   launcher.Report(About(CauseKind::kFault, culprit, status.text()));
 }
 
@@ -260,13 +260,17 @@ Status RankEngine::MakeWatcher() {
   watcher.home = HostIdentity();
   watcher.links = std::exchange(options_.links, {});  // what wiring has left
   watcher.launcher = std::exchange(options_.launcher, {});
-  watcher.launcher_frames = options_.launcher_frames;
   watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
   watcher.patience = {options_.config.peer_timeout_seconds,
                       options_.config.stopped_timeout_seconds};
   watcher.signs = &link_signs_;
   // In an elastic job the ranks finish their step first, and save what they have.
   if (options_.config.elastic) watcher.orphan_seconds = 10.0;
+  if (options_.links_on_demand) {
+    watcher.ask_for_launcher = [this] {
+      return link_requests_.Ask({GlobalRank(), LinkRole::kLauncher});
+    };
+  }
   watcher.stuck_without = [this](const Departure& departure, bool broken) {
     return StuckWithout(departure, broken);
   };

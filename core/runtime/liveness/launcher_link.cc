@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "settings/log.h"
@@ -74,16 +75,31 @@ Bytes Payload(const Cause& cause) noexcept {
   return payload;
 }
 
+bool IsOverNetwork(int fd) {
+  int domain = AF_UNIX;
+  socklen_t bytes = sizeof domain;
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain != AF_UNIX;
+}
+
 }  // namespace
 
-LauncherLink::LauncherLink(const Link& link, uint64_t frames, double orphan_seconds)
-    : fd_(link.fd),
-      hmac_(link.send_key.data(), link.send_key.size()),
-      frames_(frames),
-      orphan_us_(static_cast<int64_t>(orphan_seconds * 1e6)) {}
+LauncherLink::LauncherLink(const Link& link, double orphan_seconds, Ask ask)
+    : hmac_(link.send_key.data(), link.send_key.size()),
+      orphan_us_(static_cast<int64_t>(orphan_seconds * 1e6)),
+      ask_(std::move(ask)) {
+  Use(link);
+}
+
+void LauncherLink::Use(const Link& link) {
+  fd_ = link.fd;
+  may_break_ = IsOverNetwork(fd_);
+  hmac_ = HmacSha256(link.send_key.data(), link.send_key.size());
+  frames_ = link.sealed;
+}
 
 // A Unix socket refuses the options, and needs none.
 void LauncherLink::ProbeHost(double seconds) {
+  probe_seconds_ = seconds;
   const auto set = [this](int level, int option, int value) {
     setsockopt(fd_, level, option, &value, sizeof value);
   };
@@ -97,6 +113,14 @@ void LauncherLink::ProbeHost(double seconds) {
 }
 
 void LauncherLink::Close() {
+  Drop();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+  if (renewed_ && renewed_->fd >= 0) close(renewed_->fd);
+  renewed_.reset();
+}
+
+void LauncherLink::Drop() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
 }
@@ -105,12 +129,41 @@ bool LauncherLink::Ended() {
   char bytes[256];
   const ssize_t got = recv(fd_, bytes, sizeof bytes, MSG_DONTWAIT);
   if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return false;
-  Close();
+  Drop();
   return true;
 }
 
 void LauncherLink::Hear() {
   if (!Ended()) return;
+  if (!may_break_ || !ask_ || !ask_()) return Orphan();
+  Log(LogLevel::kWarning, "the connection to the launcher is broken: this rank makes another one");
+}
+
+void LauncherLink::Renew(const Link& link) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_ || renewed_) {
+    if (link.fd >= 0) close(link.fd);
+  } else {
+    renewed_ = link;
+  }
+}
+
+void LauncherLink::UseRenewed() {
+  std::optional<Link> link;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    link.swap(renewed_);
+  }
+  if (!link || gone() || (fd_ >= 0 && link->fd < 0)) return;
+  if (link->fd < 0) return Orphan();
+  Drop();
+  Use(*link);
+  ProbeHost(probe_seconds_);
+  Log(LogLevel::kInfo, "there is another connection to the launcher");
+  if (reported_) Report(*reported_);
+}
+
+void LauncherLink::Orphan() {
   gone_us_ = NowMicros();
   Log(LogLevel::kError, "the launcher is gone: this rank ends");
   kill(getpid(), SIGTERM);
@@ -123,6 +176,7 @@ void LauncherLink::EndOrphan() const {
 }
 
 void LauncherLink::Report(const Cause& cause) noexcept {
+  reported_ = cause;
   if (fd_ < 0) return;
   const Bytes payload = Payload(cause);
   Bytes number;

@@ -33,7 +33,7 @@ int64_t Micros(double seconds) { return static_cast<int64_t>(seconds * kSecond);
 // All that the failure of a job needs is made here, while there is memory.
 Watcher::Watcher(WatcherOptions options, AbortCell* abort)
     : options_(std::move(options)),
-      launcher_(options_.launcher, options_.launcher_frames, options_.orphan_seconds),
+      launcher_(options_.launcher, options_.orphan_seconds, options_.ask_for_launcher),
       links_(Adopt(options_.links)),
       abort_(abort),
       departures_(options_.size),
@@ -94,6 +94,11 @@ void Watcher::Suspect(Cause cause) {
 
 void Watcher::Abort(Cause cause) noexcept {
   suspicions_.AddFailure(std::move(cause));
+  waker_.Ring();
+}
+
+void Watcher::RenewLauncher(const Link& link) {
+  launcher_.Renew(link);
   waker_.Ring();
 }
 
@@ -189,6 +194,7 @@ void Watcher::Wait(int timeout_ms) {
   }
   HearSuspicions(kHearOutUs);
   if (fds_.back().revents != 0) launcher_.Hear();
+  launcher_.UseRenewed();
   launcher_.EndOrphan();
 }
 

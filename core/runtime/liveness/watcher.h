@@ -33,12 +33,12 @@ struct WatcherOptions {
   // Owned from the constructor on. To every peer, or to so many that news reach everybody over
   // them, among them the rank's parent and children in the tree of ranks.
   std::vector<Link> links;
-  Link launcher;                 // owned; fd -1 = none
-  uint64_t launcher_frames = 0;  // that went over it before
+  Link launcher;  // owned; fd -1 = none
   double heartbeat_seconds = 1.0;
   Patience patience;
-  double orphan_seconds = 2.0;  // see LauncherLink
-  LinkSigns* signs = nullptr;   // of all links of the rank; null: it has no sockets
+  double orphan_seconds = 2.0;  // see LauncherLink, and for the next
+  std::function<bool()> ask_for_launcher;
+  LinkSigns* signs = nullptr;  // of all links of the rank; null: it has no sockets
   StuckWithout stuck_without;
   std::function<void()> on_heartbeat;    // with every heartbeat that is sent
   std::function<int64_t()> blocked_us;   // see Blocked
@@ -72,6 +72,9 @@ class Watcher {
   // left count as blocked. 0 = somebody is not.
   int64_t EverybodyBlockedMicros() const { return everybody_blocked_us_.load(); }
 
+  // See LauncherLink::Renew.
+  void RenewLauncher(const Link& link);
+
   // Asks the others to show their stacks.
   void AskForStacks();
 
@@ -103,7 +106,7 @@ class Watcher {
   void Raise(const Cause& cause) noexcept;
 
   WatcherOptions options_;
-  LauncherLink launcher_;  // the watcher thread's, once started
+  LauncherLink launcher_;  // the watcher thread's, once started, but for Renew
   std::vector<Descriptor>
       links_;  // on their way to the peers, at the start, and from them at the end
   AbortCell* abort_;

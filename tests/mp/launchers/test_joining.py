@@ -9,7 +9,7 @@ from pathlib import Path
 import networks
 import pytest
 import yaml
-from pods import ADDRESS, PORT, Pods, break_connection, running
+from pods import ADDRESS, PORT, Pods, break_connection, break_stores, running
 
 REASON = networks.why_not()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=f"no hosts with networks of their own: {REASON}")
@@ -132,6 +132,45 @@ def test_a_job_goes_on_where_the_connections_of_agents_break(pods: Pods) -> None
         (rank, step) for rank in range(4) for step in range(STEPS)
     ]
     assert {text for *_, text in written} == {"x" * 2000}
+
+
+WAITS = """
+import os, sys, time
+from horovod.common import basics as hvd
+from horovod.common.collective.byte_objects import objects
+hvd.init()
+print("ready", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+if open(sys.argv[1]).read() == "die" and hvd.rank() == 3:
+    os._exit(int(sys.argv[2]))  # of 0 only the others can tell that it was too early
+objects.allgather_object(hvd.rank())
+"""
+
+
+@pytest.mark.parametrize("kind", ["static", "elastic"])
+@pytest.mark.parametrize("end", ["die", "go on"])
+def test_a_rank_whose_connection_to_the_store_broke_belongs_to_the_job(
+    pods: Pods, tmp_path: Path, kind: str, end: str
+) -> None:
+    agents = [pods.join(pod, "--slots", "2") for pod in (0, 1)]
+    options = ["--min-np", "4", "--max-np", "4", "--reset-limit", "1"] if kind == "elastic" else []
+    words = [sys.executable, "-c", WAITS, str(tmp_path / "go"), "0" if kind == "static" else "7"]
+    job = pods.lead("-np", "4", *options, *words)
+    assert job.stdout is not None
+    for _ in range(4):
+        job.stdout.readline()
+    for pod in (0, 1, 0):
+        break_stores(pods.hosts.nodes[pod], 2)
+    (tmp_path / "told").write_text(end)
+    (tmp_path / "told").rename(tmp_path / "go")
+    result = pods.finish(job, 40)
+    assert "the launcher is gone" not in result.output, result.output
+    if end == "die":
+        assert result.returncode and "rank 3" in result.output, result.output
+    else:
+        assert result.returncode == 0, result.output
+    assert all(pods.finish(agent, 5).returncode == result.returncode for agent in agents)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

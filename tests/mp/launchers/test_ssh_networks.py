@@ -56,6 +56,29 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
             cluster.wait_until_gone(3.0)
 
 
+def test_a_launcher_that_reaches_no_host_for_a_while_finds_the_ranks_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """As long as the user says: ssh, the agents and the ranks wait for it, and nobody ends."""
+    log = tmp_path / "log"
+    log.touch()
+    steps = [sys.executable, str(PROGRAMS / "elastic_steps.py"), "280", "never", "-1", "64", "0.1"]
+    job = cluster.launch("--host-timeout", "40", "--min-np", "2", "-x", f"HVD_TEST_LOG={log}", *steps)
+    deadline = time.monotonic() + within(20)
+    while log.read_text().count(" of 6 step ") < 6:
+        assert time.monotonic() < deadline and job.poll() is None
+        time.sleep(0.1)
+    for action, *how in (("replace", "lladdr", "02:00:00:00:00:01", "nud", "permanent"), ("del",)):
+        for node, address in zip(cluster.hosts.nodes, ADDRESSES, strict=True):
+            node.run("ip", "neigh", action, SWITCH, "dev", "eth0", *how)
+            cluster.hosts.switch.run("ip", "neigh", action, address, "dev", "br0", *how)
+        if how:
+            time.sleep(14.0)  # by default a host is lost after 8 s, and ssh after 9
+    result = cluster.finish(job, 60)
+    assert result.returncode == 0 and "generation" not in result.output, result.output
+    assert log.read_text().count("has done 280 steps ") == 6, result.output
+
+
 def test_strangers_get_nothing_and_disturb_nothing(cluster: Cluster) -> None:
     """On every host a program without the job's secret bothers all ports but that of sshd."""
     stranger = [sys.executable, str(Path(networks.__file__).with_name("stranger.py")), "100"]

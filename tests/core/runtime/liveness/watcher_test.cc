@@ -2,8 +2,6 @@
 
 #include "runtime/liveness/watcher.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -278,26 +276,6 @@ TEST(Blocked, BeginsWithTheWait) {
   while (!ends) longest = std::max(longest, blocked.Micros(clock));
   program.join();
   EXPECT_EQ(longest, 0);
-}
-
-TEST(LauncherLink, TheSystemProbesTheHostOfTheLauncher) {
-  const Descriptor plain(socket(AF_INET, SOCK_STREAM, 0));
-  ASSERT_TRUE(plain.valid());
-  Link link;
-  link.fd = dup(plain.get());
-  LauncherLink launcher(link, 0);
-  launcher.ProbeHost(12.0);
-  const auto option = [&](int level, int name) {
-    int value = 0;
-    socklen_t bytes = sizeof value;
-    getsockopt(plain.get(), level, name, &value, &bytes);
-    return value;
-  };
-  EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
-  EXPECT_EQ(option(IPPROTO_TCP, TCP_USER_TIMEOUT), 12000);
-  const int pauses = 1 + option(IPPROTO_TCP, TCP_KEEPCNT);
-  EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE), option(IPPROTO_TCP, TCP_KEEPINTVL));
-  EXPECT_EQ(pauses * option(IPPROTO_TCP, TCP_KEEPINTVL), 12);
 }
 
 // A pid of another host, or of another process namespace, is some other process here, or none.
