@@ -13,11 +13,18 @@ namespace {
 
 constexpr char kMark = '*';
 
+struct Place {
+  std::optional<std::string> name;
+  int64_t uses = 0;  // so far, with this one
+};
+
 std::mutex mutex;
-std::vector<std::optional<std::string>>& Places() {  // never destroyed: kernels may run at exit
-  static auto* const places = new std::vector<std::optional<std::string>>;
+std::vector<Place>& Places() {  // never destroyed: kernels may run at exit
+  static auto* const places = new std::vector<Place>;
   return *places;
 }
+
+bool IsFree(const Place& place) { return !place.name; }
 
 }  // namespace
 
@@ -35,7 +42,7 @@ std::string TakeName(int64_t place) {
   const std::lock_guard<std::mutex> lock(mutex);
   auto& places = Places();
   if (place < 0 || place >= static_cast<int64_t>(places.size())) return "";
-  std::optional<std::string>& name = places[static_cast<size_t>(place)];
+  std::optional<std::string>& name = places[static_cast<size_t>(place)].name;
   std::string taken = name ? std::move(*name) : "";
   name.reset();
   return taken;
@@ -49,11 +56,17 @@ int64_t horovod_tensorflow_put_name(const char* name, int64_t bytes) {
     std::string kept(name, static_cast<size_t>(bytes));
     const std::lock_guard<std::mutex> lock(hvd::tensorflow::mutex);
     auto& places = Places();
-    auto place = std::find(places.begin(), places.end(), std::nullopt);
-    if (place == places.end()) place = places.insert(place, std::nullopt);
-    *place = std::move(kept);
-    return place - places.begin();
+    auto place = std::find_if(places.begin(), places.end(), hvd::tensorflow::IsFree);
+    if (place == places.end()) place = places.insert(place, hvd::tensorflow::Place());
+    place->name = std::move(kept);
+    return (++place->uses << 32) + (place - places.begin());
   } catch (const std::bad_alloc&) {
     return -1;
   }
+}
+
+void horovod_tensorflow_take_back_name(int64_t use) {
+  const std::lock_guard<std::mutex> lock(hvd::tensorflow::mutex);
+  hvd::tensorflow::Place& place = hvd::tensorflow::Places()[static_cast<uint32_t>(use)];
+  if (place.uses == use >> 32) place.name.reset();
 }

@@ -57,6 +57,26 @@ def test_a_step_of_keras_that_was_not_made_leaves_nothing(kind, left, back):
     np.testing.assert_allclose(weights.numpy(), start - sum(gradients[left:]), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["keras", "scaled", "tf_keras"])
+def test_what_only_a_dropped_pass_had_a_gradient_for_is_left_alone(kind):
+    """Zeros would let the decay of weights move it."""
+    library, optimizer = sgd_of(kind)
+    getattr(optimizer, "inner_optimizer", optimizer).weight_decay = 0.5
+    model = library.Sequential([library.layers.InputLayer((1,)), library.layers.Dense(1)])
+    kernel, bias = model.weights
+    optimizer = hvd.DistributedOptimizer(optimizer, backward_passes_per_step=PASSES)
+    state = hvd.elastic.KerasState(model, optimizer, epoch=0)
+    bias.assign([2.0])
+    state.commit()
+    optimizer.apply_gradients([(tf.ones_like(kernel), kernel), (tf.ones_like(bias), bias)])
+    state.restore()
+    before = float(kernel.numpy()[0, 0])
+    for _ in range(PASSES):
+        optimizer.apply_gradients([(tf.zeros_like(kernel), kernel), (None, bias)])
+    assert float(kernel.numpy()[0, 0]) == 0.5 * before
+    assert bias.numpy().tolist() == [2.0]
+
+
 def made_by_tensorflow_1(start):
     """A variable, the gradient that is to be set, and the operation of one pass."""
     variable = tf.compat.v1.Variable(start, use_resource=True)

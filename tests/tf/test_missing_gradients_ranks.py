@@ -228,6 +228,29 @@ def test_older_optimizers(run_legacy_keras_ranks):
     run_legacy_keras_ranks(2, older_optimizers, timeout=120)
 
 
+def scaling_around_the_older_optimizers():
+    """It shows nothing of what has no gradient here in the first step, and the variables are alike."""
+    import horovod.tensorflow.keras as hvd
+
+    hvd.init()
+    keras = tf.keras
+    optimizer = keras.mixed_precision.LossScaleOptimizer(
+        hvd.DistributedOptimizer(keras.optimizers.legacy.SGD(1.0)), dynamic=False, initial_scale=1.0
+    )
+    both = [tf.Variable([0.0], name=name) for name in ("first/kernel", "second/kernel")]
+    used = both[hvd.rank()]
+    gradients = [tf.ones(1) if variable is used else None for variable in both]
+    with pytest.raises(hvd.TensorMismatchError, match=r"first/kernel.*second/kernel.*other way round"):
+        optimizer.apply_gradients(zip(gradients, both, strict=True))
+    assert [float(each.numpy()[0]) for each in both] == [0.0, 0.0]
+    optimizer.apply_gradients((tf.ones(1), variable) for variable in both)
+    assert [float(each.numpy()[0]) for each in both] == [-1.0, -1.0]
+
+
+def test_scaling_around_the_older_optimizers(run_legacy_keras_ranks):
+    run_legacy_keras_ranks(2, scaling_around_the_older_optimizers, timeout=120)
+
+
 def passes_in_a_graph():
     """The sums of a rank that has none of a gradient in any pass: of the optimizer of tf.compat.v1, too."""
     hvd.init()

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
+from horovod.tensorflow import native
 
 SECONDS_UNTIL_NAMED = 2.0
 IN_FLIGHT = 20
@@ -195,3 +196,24 @@ def test_splits_are_integers(splits) -> None:
 
 def test_a_callers_own_mistake_concerns_nobody_else(run_ranks) -> None:
     run_ranks(2, rank_asks_too_much)
+
+
+def test_names_of_operations_that_never_start_are_given_back() -> None:
+    """TensorFlow refuses them before their kernels; one that starts has taken its name already."""
+    hvd.init()
+    before = native.put_name("before")
+    for number in range(20):
+        with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError)):
+            hvd.allreduce(tf.constant(["text"]), name=f"refused {number}")
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+            hvd.alltoall(tf.ones((4,)), splits=[9], name=f"wrong {number}")
+    after = native.put_name("after")
+    assert int(after["tensor_name"][1:]) == int(before["tensor_name"][1:]) + 1
+    native._take_back_name(before["use"])
+    again = native.put_name("again")
+    assert again["tensor_name"] == before["tensor_name"]
+    native._take_back_name(before["use"])  # which is over
+    other = native.put_name("other")
+    assert other["tensor_name"] != again["tensor_name"]
+    for each in (after, again, other):
+        native._take_back_name(each["use"])

@@ -105,7 +105,7 @@ def test_eagerly_all_travel_together(sent):
     results = reducer_of("tape")(gradients, variables)
     assert [(name, types) for name, types, _ in sent] == [
         ("tape.3.words_embeddings", ["float32", "int32"]),
-        ("tape.group.0", ["float32", "float32", "float64"]),
+        ("tape.0.net_dense_1_kernel and 2 more", ["float32", "float32", "float64"]),
     ]
     assert results[2] is None
     np.testing.assert_array_equal(tf.convert_to_tensor(results[3]).numpy()[:3, 0], [1, 1, 0])
@@ -115,11 +115,12 @@ def test_eagerly_all_travel_together(sent):
 def test_groups(sent):
     gradients, variables = parts()
     slices = ("tape.3.words_embeddings", 2)
+    kernel, bias, other = "tape.0.net_dense_1_kernel", "tape.1.net_dense_1_bias", "tape.4.a_b"
     lists = [[variables[4], variables[2]], [variables[0]]]
     for groups, expected in (
-        (2, [("tape.group.0", 2), ("tape.group.1", 1)]),
-        (9, [("tape.group.0", 1), ("tape.group.1", 1), ("tape.group.2", 1)]),
-        (lists, [("tape.1.net_dense_1_bias", 1), ("tape.group.0", 1), ("tape.group.1", 1)]),
+        (2, [(f"{kernel} and 1 more", 2), (other, 1)]),
+        (9, [(kernel, 1), (bias, 1), (other, 1)]),
+        (lists, [(bias, 1), (other, 1), (kernel, 1)]),
     ):
         sent.clear()
         in_graph(reducer_of("tape", groups=groups), gradients, variables)
@@ -129,7 +130,7 @@ def test_groups(sent):
 def test_sparse_as_dense_travels_as_the_others(sent):
     gradients, variables = parts()
     results = reducer_of("tape", sparse_as_dense=True, groups=1)(gradients, variables)
-    assert [(name, len(types)) for name, types, _ in sent] == [("tape.group.0", 4)]
+    assert [(name, len(types)) for name, types, _ in sent] == [("tape.0.net_dense_1_kernel and 3 more", 4)]
     np.testing.assert_array_equal(results[3].numpy()[:, 0], [2, 2, 0, 0])
 
 
@@ -167,7 +168,7 @@ def test_local_sources(sent):
             sources.register(variable)
         sent.clear()
         results = sources.reduce(reducer_of("tape"), gradients, variables)
-        assert [(name, len(types)) for name, types, _ in sent] == [("tape.group.0", 2)]
+        assert [(name, len(types)) for name, types, _ in sent] == [("tape.1.net_dense_1_bias and 1 more", 2)]
         assert results[0].numpy() == 1 / factor
         assert results[2] is None
         assert results[3].values.numpy()[0, 0] == 1 / factor

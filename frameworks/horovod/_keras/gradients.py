@@ -76,7 +76,9 @@ class GradientAccumulation:
         self._average = average
         self._is_eager = is_eager
         self._sums: list[Any] = []
-        self._given: set[int] = set()  # the positions that have had a gradient in this step
+        # The positions that have had a gradient: in this step, and in any pass.
+        self._given: set[int] = set()
+        self._ever_given: set[int] = set()
         self.counter: Any = None
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -107,23 +109,25 @@ class GradientAccumulation:
         for position, gradient in zip(positions, gradients, strict=True):
             if gradient is not None:
                 self._given.add(position)
+                self._ever_given.add(position)
                 total = self._sums[position]
                 total.assign_add(ops.cast(ops.convert_to_tensor(gradient), total.dtype))
-        given = [self._sums[position] if position in self._given else None for position in positions]
+        present = self._given if self._is_eager() else self._ever_given
+        given = [self._sums[position] if position in present else None for position in positions]
         last = ops.equal(self.counter, self._passes - 1)
         ops.cond(last, lambda: self._hand_over(given, take), lambda: None)
         self.counter.assign((self.counter + 1) % self._passes)
 
     def forget(self) -> None:
         """Drops what was added since the sums were last taken: that step is not made."""
+        self._given.clear()
         if self.counter is not None:
             for variable in (self.counter, *self._sums):
                 variable.assign(self._keras.ops.zeros_like(variable))
 
     def _hand_over(self, given: Sequence[Any], take: Callable[[list[Any]], None]) -> None:
         divisor = self._passes if self._average else 1
-        if self._is_eager():
-            self._given.clear()
+        self._given.clear()
         take([None if total is None else total / divisor for total in given])
         for total in given:
             if total is not None:

@@ -15,7 +15,7 @@ from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training import step_checks
 from horovod.common.training.agreement import Reduced, agree_on_gradients
-from horovod.common.training.gradient_options import cut_into_groups, takes_part
+from horovod.common.training.gradient_options import cut_into_groups, group_name, takes_part
 from horovod.common.training.present_gradients import OF_THIS_RANK, PresentGradients
 from horovod.torch.elastic.state import settle
 from horovod.torch.step_checks import contents_of, kind_of
@@ -100,10 +100,10 @@ class _Exchange:
         at_once = present.expected
         question = present.ask(self._own, 2 * len(self._variables))
         try:
-            self._start_all(at_once, "")
+            self._start_all(at_once)
         finally:
             answer = present.answer(question)
-        self._start_all(answer - at_once, "late.")
+        self._start_all(answer - at_once)
         problems = [problem for wait in self._waits if (problem := _error_of(wait)) is not None]
         if problems:
             raise problems[0]
@@ -118,7 +118,7 @@ class _Exchange:
             found[slot // 2] = gradient if before is None else before + gradient
         return found
 
-    def _start_all(self, slots: Iterable[int], prefix: str) -> None:
+    def _start_all(self, slots: Iterable[int]) -> None:
         """Starts to reduce these, with zeros for those that this rank lacks."""
         wanted = sorted(slots)
         for slot in wanted:
@@ -129,13 +129,12 @@ class _Exchange:
         together, alone = cut_into_groups(
             dense, self._settings.groups, _identity, lambda slot: _identity(self._variables[slot // 2])
         )
-        for number, members in enumerate(_uniform(together, self._sent)):
-            self._waits.append(self._start(members, f"{prefix}group.{number}"))
-        self._waits += [self._start([slot], str(slot // 2)) for slot in alone]
+        self._waits += [self._start(members) for members in _uniform(together, self._sent)]
+        self._waits += [self._start([slot]) for slot in alone]
 
     def _start_sparse(self, slot: int) -> Callable[[], None]:
         settings = self._settings
-        name = f"{self._name}.{slot // 2}.sparse"
+        name = f"{self._named(slot)}.sparse"
         finish = hvd.sparse_allreduce_async(self._sent[slot], name, settings.op, settings.process_set)
 
         def wait() -> None:
@@ -143,7 +142,10 @@ class _Exchange:
 
         return wait
 
-    def _start(self, members: list[int], name: str) -> Callable[[], None]:
+    def _named(self, slot: int) -> str:
+        return f"{self._name}.{slot // 2}.{self._variables[slot // 2].name}"
+
+    def _start(self, members: list[int]) -> Callable[[], None]:
         settings, compression = self._settings, self._compression
         compressed = [compression.compress(self._sent[slot]) for slot in members]
         sent = [tensor for tensor, _ in compressed]
@@ -155,7 +157,7 @@ class _Exchange:
         start = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
         handle = start(
             sent,
-            name=f"{self._name}.{name}",
+            name=group_name([self._named(slot) for slot in members]),
             op=settings.op,
             process_set=settings.process_set,
             **self._factors,

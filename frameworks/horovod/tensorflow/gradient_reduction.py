@@ -18,7 +18,12 @@ import tensorflow as tf
 from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet
 from horovod.common.training.agreement import Reduced, agree_on_gradients, at_construction
-from horovod.common.training.gradient_options import GradientSettings, cut_into_groups, takes_part
+from horovod.common.training.gradient_options import (
+    GradientSettings,
+    cut_into_groups,
+    group_name,
+    takes_part,
+)
 from horovod.common.training.present_gradients import OF_THIS_RANK, PresentGradients
 from horovod.tensorflow.graph import as_node_name, as_written, identity, one_step, own_name
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
@@ -118,9 +123,9 @@ class GradientReducer:
         together, alone = self._grouped(dense, variables)
         for slot in alone:
             done[slot] = allreduce(sent[slot], name=names[place_of(slot)], **self._common, **self._dense)
-        for number, group in enumerate(together):
+        for group in together:
             members = [sent[slot] for slot in group]
-            name = f"{self.name}.group.{number}"
+            name = group_name([names[place_of(slot)] for slot in group])
             reduced = grouped_allreduce(members, name=name, **self._common, **self._dense)
             done.update(zip(group, reduced, strict=True))
         return done

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from horovod.tensorflow.native import place_of_name
+from horovod.tensorflow.native import put_name
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -92,7 +92,7 @@ def node_names(op: str, name: str | None, ignore_name_scope: bool) -> dict[str, 
     others wait for it that are not known, unless it is one of the gradients of a step.
     """
     if tf.executing_eagerly():
-        return {"tensor_name": place_of_name(name) if name else _UNNAMED, "awaited": True}
+        return {**(put_name(name) if name else {"tensor_name": _UNNAMED}), "awaited": True}
     if is_compiled_by_xla():
         raise ValueError(
             f"{op}{f' {name!r}' if name else ''} cannot be part of a function that XLA compiles. Leave "

@@ -6,6 +6,7 @@ import ctypes
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -28,7 +29,7 @@ _COLLECTIVES = (
 _QUESTIONS = ("Rank", "LocalRank", "LocalSize", "Size", "ProcessSetIncluded")
 
 
-def _load() -> tuple[Any, Callable[[bytes, int], int]]:
+def _load() -> tuple[Any, Callable[[bytes, int], int], Callable[[int], None]]:
     if Version(tf.__version__) < Version(OLDEST):
         raise ImportError(
             f"horovod.tensorflow needs TensorFlow {OLDEST} or later, this is {tf.__version__}: earlier ones "
@@ -48,7 +49,9 @@ def _load() -> tuple[Any, Callable[[bytes, int], int]]:
         raise ImportError(f"{_FILE} and horovod._core are of different builds; install horovod again")
     put_name = functions.horovod_tensorflow_put_name
     put_name.argtypes, put_name.restype = [ctypes.c_char_p, ctypes.c_int64], ctypes.c_int64
-    return library, put_name
+    take_back_name = functions.horovod_tensorflow_take_back_name
+    take_back_name.argtypes, take_back_name.restype = [ctypes.c_int64], None
+    return library, put_name, take_back_name
 
 
 def _let_run_in_any_order() -> None:
@@ -77,19 +80,40 @@ def _let_run_in_any_order() -> None:
         setattr(auto_control_deps, attribute, frozenset(known) | ours)
 
 
-library, _put_name = _load()
-"""The ops as Python functions: library.horovod_allreduce and so on."""
+_library, _put_name, _take_back_name = _load()
 
 
-def place_of_name(name: str) -> str:
+def put_name(name: str) -> dict[str, Any]:
     """What stands for the name of an eager operation in its attributes, once: TensorFlow keeps whatever it
-    has met in an attribute for ever.
+    has met in an attribute for ever. ``use`` is for ``library``.
     """
     encoded = name.encode()
-    place = _put_name(encoded, len(encoded))
-    if place < 0:
+    use = _put_name(encoded, len(encoded))
+    if use < 0:
         raise MemoryError(f"There is no memory for the name {name!r}.")
-    return f"*{place}"
+    return {"tensor_name": f"*{use & 0xFFFFFFFF}", "use": use}
+
+
+def _giving_back_names(run: Callable[..., Any]) -> Callable[..., Any]:
+    def run_op(*inputs: Any, use: int | None = None, **attributes: Any) -> Any:
+        try:
+            return run(*inputs, **attributes)
+        except BaseException:  # perhaps before a kernel has taken the name
+            if use is not None:
+                _take_back_name(use)
+            raise
+
+    return run_op
+
+
+library = SimpleNamespace(
+    **{
+        name: _giving_back_names(each) if callable(each) else each
+        for name, each in vars(_library).items()
+        if name.startswith("horovod_")
+    }
+)
+"""The ops as Python functions: library.horovod_allreduce and so on."""
 
 
 _let_run_in_any_order()

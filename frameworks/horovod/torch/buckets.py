@@ -16,7 +16,7 @@ import torch
 
 from horovod.common.collective.compression import NoneCompressor
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.training.gradient_options import Groups, cut_into_groups
+from horovod.common.training.gradient_options import Groups, cut_into_groups, group_name
 from horovod.torch.bucket_reductions import after_mismatch, agree, reduce_bucket
 from horovod.torch.gradient_hooks import GradientHook, Reduction
 from horovod.torch.operations import gradient_reductions
@@ -278,9 +278,9 @@ def cut_into_buckets(parameters: NamedParameters, groups: Groups) -> list[tuple[
     """
     wanted, alone = cut_into_groups(parameters, groups, identity_of_member=lambda member: id(member[1]))
     named = [
-        (f"group.{index}.{part}", members)
-        for index, group in enumerate(wanted)
-        for part, members in enumerate(_uniform(group))
+        (group_name([name for name, _ in members]), members)
+        for group in wanted
+        for members in _uniform(group)
     ]
     return named + [(name, [(name, parameter)]) for name, parameter in alone]
 

@@ -364,8 +364,5 @@ class GradientReducer:
 
 
 def _memberships(wanted: list[tuple[str, NamedParameters]]) -> dict[str, str]:
-    return {
-        f"group {name!r}": ", ".join(label for label, _ in members)
-        for name, members in wanted
-        if len(members) > 1
-    }
+    together = [[label for label, _ in members] for _, members in wanted if len(members) > 1]
+    return {f"group {number}": ", ".join(labels) for number, labels in enumerate(together)}

@@ -28,7 +28,7 @@ def different_at_construction():
     for options, text in (
         ({"op": hvd.Sum if last else hvd.Average}, r"op \(.*Average; rank \d: Sum\)"),
         ({"compression": hvd.Compression.fp16 if last else hvd.Compression.none}, "compression"),
-        ({"groups": 2 if last else 1}, "group 'group"),
+        ({"groups": 2 if last else 1}, "group 0"),
         ({"backward_passes_per_step": 1 + last}, r"backward_passes_per_step \(.*1; rank \d: 2\)"),
         ({"op": hvd.Adasum if last else hvd.Average}, r"op \(.*Average; rank \d: Adasum\)"),
         ({"named_parameters": [(f"{name}{last}", p) for name, p in net.named_parameters()]}, "more"),

@@ -186,6 +186,13 @@ def cut_into_groups(
     return [part for part in wanted if part], alone
 
 
+def group_name(names: Sequence[str]) -> str:
+    """What an operation on the gradients of several variables is called, by their own names: a report of what
+    a rank has not submitted shows it.
+    """
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
 def groups_text(groups: Groups, positions: dict[int, int], identity: Callable[[Any], int] = id) -> str:
     """``groups`` as a text that is equal on all ranks. ``positions`` of their members, by identity."""
     if groups is None or isinstance(groups, int):

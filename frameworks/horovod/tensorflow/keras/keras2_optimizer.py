@@ -16,10 +16,18 @@ import tensorflow as tf
 from horovod._keras.backend import Plan
 from horovod._keras.optimizer_variables import config_of
 from horovod._keras.subclassing import save_as
+from horovod.common.exceptions import TensorMismatchError
+from horovod.common.training.agreement import Reduced, agree_on_gradients, at_construction
+from horovod.common.training.gradient_options import takes_part
 from horovod.tensorflow.gradient_aggregation import GradientAggregation, make_aggregation
 from horovod.tensorflow.graph import identity
 
 Pairs = list[tuple[Any, Any]]
+
+_SCALING_AROUND = (
+    "A LossScaleOptimizer around the DistributedOptimizer leaves out the variables that have no gradient on "
+    "its rank. Write it the other way round: hvd.DistributedOptimizer(LossScaleOptimizer(optimizer))."
+)
 
 
 class DistributedKeras2Optimizer:
@@ -112,8 +120,11 @@ class DistributedOptimizerV2(DistributedKeras2Optimizer):
     def _aggregate_gradients(self, grads_and_vars: Any) -> Pairs:
         """For loss scaling around this optimizer, which has dropped what has no gradient on this rank."""
         pairs = list(grads_and_vars)
-        self._hvd.know(variable for _, variable in pairs)
-        return self._hvd.aggregated(pairs)
+        try:
+            self._hvd.know_alike([variable for _, variable in pairs])
+            return self._hvd.aggregated(pairs)
+        except TensorMismatchError as error:
+            raise TensorMismatchError(f"{error} {_SCALING_AROUND}") from error
 
     def apply_gradients(
         self, grads_and_vars: Any, name: str | None = None, experimental_aggregate_gradients: bool = True
@@ -161,7 +172,7 @@ class _Reduction:
     """Reduces the gradients of one optimizer, and each of them once."""
 
     def __init__(self, plan: Plan) -> None:
-        self._layers = plan.local_layers
+        self._plan = plan
         self._done: tuple[Any, list[int]] | None = None
         self._known: dict[int, Any] = {}
         reduce = functools.partial(plan.backend.reduce_gradients, plan=plan)
@@ -177,6 +188,18 @@ class _Reduction:
     def know(self, variables: Iterable[Any]) -> None:
         """These are trained, whether they have a gradient on this rank or not; in one order on all ranks."""
         self._known.update((identity(variable), variable) for variable in variables)
+
+    def know_alike(self, variables: Sequence[Any]) -> None:
+        """The same where others may have been left out: the ranks compare the names, so that none takes
+        another variable of equal shape for one of these.
+        """
+        new = [variable for variable in variables if identity(variable) not in self._known]
+        settings = self._plan.settings
+        if new and at_construction() and takes_part(settings.process_set):
+            described = tuple(Reduced(v.name, v.dtype.name, tuple(v.shape)) for v in new)
+            name = f"{self._plan.name} within a LossScaleOptimizer"
+            agree_on_gradients(name, settings, described, new, identity)
+        self.know(new)
 
     def aggregated(self, grads_and_vars: Any) -> Pairs:
         """Reduces what has not been reduced where it was computed. What is known and left out may have a
@@ -200,7 +223,7 @@ class _Reduction:
     def _reduce(self, pairs: Pairs) -> Pairs:
         if not pairs:
             return pairs
-        for layer in self._layers:  # may have been built only now
+        for layer in self._plan.local_layers:  # may have been built only now
             for weight in layer.trainable_weights:
                 self.aggregation.register_local_var(weight)
         gradients, variables = zip(*pairs, strict=True)
