@@ -178,7 +178,7 @@ def asked_for_stacks() -> str:
         hvd.barrier()
         if hvd.rank() == 0:
             hvd.stacks()
-        time.sleep(2)
+        time.sleep(within(2))
 
     shown = standard_error_of(ask)
     hvd.barrier()

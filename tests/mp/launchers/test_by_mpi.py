@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from launch import PROGRAMS, Launcher
+from load import within
 from other_launchers import mpich_for_mpi4py, run
 
 from horovod.bootstrap import libraries
@@ -142,11 +143,12 @@ def test_lists_that_differ_are_an_error_on_all(launcher: str, tmp_path: Path) ->
         "    rank == 3 or hvd.init(comm=[0, 2, 1] if rank == 1 else [0, 1, 2])\n"
         "except Exception as error:\n"
         "    print(f'rank {rank}: {error}', flush=True)\n"
-        "time.sleep(3)\n"  # so that the first that ends without MPI_Finalize does not end the others
+        # So that the first that ends without MPI_Finalize does not end the others.
+        f"time.sleep({within(3)})\n"
         "os._exit(0)\n"
     )
     given = mpich_for_mpi4py(tmp_path) if "MPICH" in launcher else {}
-    _, output = run(launcher, "-c", program, ranks=4, HOROVOD_START_TIMEOUT="10", **given)
+    _, output = run(launcher, "-c", program, ranks=4, HOROVOD_START_TIMEOUT=f"{within(10)}", **given)
     assert "rank 0: hvd.init(comm=[0, 1, 2]) on rank 0 of MPI_COMM_WORLD: [1] gave another list" in output
 
 
@@ -178,16 +180,18 @@ def test_a_forked_child_leaves_mpi_alone_at_its_end(launcher: str) -> None:
             "os.environ['HOROVOD_CPU_OPERATIONS'] = 'host'",
             r"rank 1 .* by horovod itself, and rank 0 .* by (Open MPI|MPICH) \d",
         ),
-        ("time.sleep(12)", "rank 1 never arrived"),
+        ("time.sleep(3 * patience)", "rank 1 never arrived"),
     ],
 )
 @pytest.mark.parametrize("launcher", MPIS)
 def test_a_rank_that_does_not_start_mpi_holds_up_no_other(launcher: str, other: str, reason: str) -> None:
+    patience = within(4)
     program = (
         "import os, time, horovod.common.basics as hvd\n"
+        f"patience = {patience}\n"
         "if '1' in (os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')):\n"
         f"    {other}\n"
         "hvd.init()\n"
     )
-    status, output = run(launcher, "-c", program, ranks=3, **BY_MPI, HOROVOD_START_TIMEOUT="4")
+    status, output = run(launcher, "-c", program, ranks=3, **BY_MPI, HOROVOD_START_TIMEOUT=f"{patience}")
     assert status != 0 and re.search(reason, output), output

@@ -166,7 +166,7 @@ def ranks_meet_nobody() -> str:
 
 def test_an_interface_that_leads_nowhere_is_named(run_ranks, hosts: networks.Hosts) -> None:
     islands(hosts)
-    env = {"HOROVOD_NETWORK_INTERFACES": "eth1", "HOROVOD_START_TIMEOUT": "4"}
+    env = {"HOROVOD_NETWORK_INTERFACES": "eth1", "HOROVOD_START_TIMEOUT": str(within(4))}
     request = hosts.request(PLACES, [SWITCH])
     texts = run_ranks(6, ranks_meet_nobody, hosts=PLACES, network=request, env=env)
     for rank, text in enumerate(texts):

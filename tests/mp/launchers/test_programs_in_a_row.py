@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from launch import PROGRAMS, Launcher
+from load import within
 from other_launchers import ROOT, command_of
 
 ELASTIC = ("--min-np", "2", "--max-np", "2")
@@ -49,7 +50,7 @@ def test_one_that_rank_0_never_comes_to_is_an_error_in_time(job: Launcher) -> No
     )
     script = f"{first} && if test $RANK$OMPI_COMM_WORLD_RANK = 0; then exec sleep 60; else {second}; fi"
     command = [*command_of("Open MPI", 2)[:-1], "sh", "-c", script]
-    environment = {**job.environment, **ROOT, "HOROVOD_START_TIMEOUT": "3"}
+    environment = {**job.environment, **ROOT, "HOROVOD_START_TIMEOUT": str(within(3))}
     result = job.finish(job.popen(command, env=environment), 30)
     assert result.returncode == 1
     assert "rank 1 on" in result.output and "Look whether rank 0 runs and calls hvd.init()" in result.output
