@@ -23,6 +23,10 @@ function(hvd_test name)
   add_executable(test_${name} ${TEST_SOURCES})
   hvd_targets(uses ${TEST_USES})
   target_link_libraries(test_${name} PRIVATE hvd_check ${uses})
+  if(NOT "ranks" IN_LIST TEST_USES)
+    # They are compiled more often than they run. Those of backends compute for long what must come out.
+    target_compile_options(test_${name} PRIVATE -O1)
+  endif()
   add_test(NAME core.${name} COMMAND test_${name})
   set(limit 1200)  # only a hang takes so long, also on a busy machine
   if(HVD_SANITIZE)
