@@ -208,9 +208,7 @@ def outputs_of(
 ) -> dict[tuple[int, str], RankOutput]:
     """The two outputs of every rank, by rank and the name of the stream."""
     outputs = {}
-    repeats = (
-        None if journal.is_alone else Repeats(lambda ranks, text: _show_once(sinks[1], display, ranks, text))
-    )
+    repeats = repeats_of(display, sinks[1])
     for rank in range(size):
         is_shown, has_prompts = display.shows(rank), rank == display.stdin_rank
         for name, sink in zip(STREAMS, sinks, strict=True):
@@ -221,15 +219,18 @@ def outputs_of(
             both = repeats if name == "stderr" else None
             output = outputs[rank, name] = RankOutput(sink, prefixer, file, has_prompts, record, both)
             if both is not None:
-                both.add(output, rank)
+                both.name(output, rank)
     return outputs
 
 
-def _show_once(sink: Sink, display: Display, ranks: Collection[int], text: bytes) -> None:
-    """On stderr: what several ranks have written."""
-    first = min(ranks)
-    prefixer = display.prefixer(first, "stderr", sink.is_terminal, ranges(ranks))
-    sink.put(prefixer.feed(text), prefixer)
+def repeats_of(display: Display, sink: Sink) -> Repeats:
+    """For the stderr of all ranks: equal tracebacks go to a sink once."""
+
+    def show(ranks: Collection[int], text: bytes) -> None:
+        prefixer = display.prefixer(min(ranks), "stderr", sink.is_terminal, ranges(ranks))
+        sink.put(prefixer.feed(text), prefixer)
+
+    return Repeats(show)
 
 
 @contextlib.contextmanager

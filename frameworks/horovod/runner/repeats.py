@@ -30,12 +30,12 @@ class Repeats:
 
     def __init__(self, show: Callable[[Collection[int], bytes], None]) -> None:
         self._show = show
-        self._streams: dict[Stream, int] = {}  # all, with their ranks
+        self._streams: dict[Stream, int | None] = {}  # all, with their ranks
         self._kept: dict[Stream, bytearray] = {}
         self._due = _NEVER
 
-    def add(self, stream: Stream, rank: int) -> None:
-        """A rank that may write."""
+    def name(self, stream: Stream, rank: int | None) -> None:
+        """A stream whose lines are those of a rank from now on; None: of a process without one."""
         self._streams[stream] = rank
 
     def take(self, stream: Stream, data: bytes) -> bytes:
@@ -54,6 +54,7 @@ class Repeats:
         """A stream has ended. Nothing more comes when all have."""
         if all(stream.is_ended for stream in self._streams):
             self.release()
+        self._streams = {each: rank for each, rank in self._streams.items() if self._may_show(each)}
 
     def next_time(self) -> float:
         """When to call ``release``."""
@@ -62,14 +63,21 @@ class Repeats:
     def release(self) -> None:
         """Shows what is kept."""
         kept, self._kept, self._due = self._kept, {}, _NEVER
-        texts = {bytes(text) for text in kept.values() if text.endswith(b"\n")}
-        alike = {text: [stream for stream in kept if kept[stream] == text] for text in texts}
+        ranks: dict[bytes, set[int]] = {}
         for stream, text in kept.items():
-            others = alike.get(bytes(text), [stream])
-            if len(others) == 1:
+            rank = self._streams.get(stream)
+            if rank is not None and text.endswith(b"\n"):
+                ranks.setdefault(bytes(text), set()).add(rank)
+        for stream, text in kept.items():
+            alike = ranks.get(bytes(text))
+            if self._streams.get(stream) is None or alike is None or len(alike) == 1:
                 stream.pass_on(bytes(text))
-            elif others[0] is stream:
-                self._show([self._streams[each] for each in others], bytes(text))
+            elif alike:
+                self._show(sorted(alike), bytes(text))
+                alike.clear()
+
+    def _may_show(self, stream: Stream) -> bool:
+        return not stream.is_ended or stream in self._kept
 
 
 def ranges(ranks: Iterable[int]) -> str:

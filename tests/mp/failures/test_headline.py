@@ -2,6 +2,7 @@
 
 import re
 import signal
+from pathlib import Path
 
 import pytest
 from launch import Job, Result
@@ -83,3 +84,18 @@ def test_a_broken_link_names_both_ends_and_kills_nobody(transport: str, link: st
     assert re.match(f"the {link} link between {ends} broke while both were alive; ", lines[0]), result.output
     assert "died" not in result.output and "failed first" not in result.output
     assert result.returncode == 1
+
+
+def test_what_all_ranks_raise_is_told_once_without_calls_of_the_library(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import plain_horovod as hvd\nhvd.init()\nhvd.allreduce_(bytearray(8 * (1 + hvd.rank())), name='w')\n"
+    )
+    result = Job(4, str(script)).finish(within(40))
+    errors = [line for line in result.output.splitlines() if line.startswith("[")]
+    assert all(line.startswith("[0-3]<stderr>:") for line in errors), result.output
+    text = [line.partition(":")[2] for line in errors]
+    assert text[0] == "Traceback (most recent call last):" and "TensorMismatchError" in text[-1]
+    assert "hvd.allreduce_(" in text[2] and "within horovod; HOROVOD_FULL" in text[-2], result.output
+    assert "<frozen" not in result.output and "collective/" not in result.output
+    assert "TensorMismatchError" in report(result)[-1]

@@ -116,6 +116,8 @@ def test_an_error_of_a_rank_is_shown_in_the_cell(notebook):
     shown = notebook.run(f"import horovod\n{code}\nhorovod.run(fail, num_proc=2)")
     assert shown["error"] == "Own: of this cell"
     assert "RemoteTraceback" in shown["traceback"] and "in fail" in shown["traceback"]
+    assert "def fail(): raise Own('of this cell')" in shown["stderr"]  # the line of the cell
+    assert shown["stderr"].count("Own: of this cell") == 1 and "[0-1]<stderr>:" in shown["stderr"]
     assert "Own: of this cell" in shown["stderr"]
     caught = "try: horovod.run(fail)\nexcept Own as error: print('caught', error)"
     assert "caught of this cell\n" in notebook.run(caught)["stdout"]

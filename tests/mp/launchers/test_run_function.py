@@ -118,6 +118,7 @@ def test_the_exception_of_the_first_rank_that_failed_is_raised(capsys):
     cause = caught.value.__cause__
     assert isinstance(cause, RemoteTraceback) and cause.rank == 1
     assert "in misbehave" in cause.text and "worker.py" not in cause.text
+    assert __file__ in cause.text and "raise KeyError(" in cause.text
     shown = capsys.readouterr().err
     assert "[1]<stderr>:KeyError: 'a reason'" in shown and "HorovodInternalError" in shown
     assert "failed first" not in shown

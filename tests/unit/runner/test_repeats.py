@@ -1,8 +1,11 @@
 """Tracebacks of several ranks that are alike are shown once."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from horovod.runner import repeats
+from horovod.runner.elastic.worker_output import WorkerOutputs
 from horovod.runner.output import Display, Tail
 from horovod.runner.rank_output import outputs_of
 from horovod.runner.repeats import ranges
@@ -110,6 +113,18 @@ def test_only_ranks_that_are_shown_count(clock):
         error.feed(TEXT)
     end(outputs)
     assert [line.partition("<")[0] for line in sink.lines] == ["[1]"] * 4
+
+
+def test_processes_of_an_elastic_job_go_by_their_ranks(clock, tmp_path):
+    sink = Sink()
+    outputs = WorkerOutputs(Display(), Journal(), None, SimpleNamespace(of_ranks=[]))
+    workers = [outputs.new(worker, "stderr", sink) for worker in range(5)]
+    for worker, rank in ((0, 1), (1, 0), (2, 2), (4, 2)):
+        outputs.name(workers[worker], worker, "stderr", rank)
+    for worker in workers:
+        worker.feed(TEXT)
+        worker.end()
+    assert [line.partition("<")[0] for line in sink.lines] == ["[0-2]"] * 4 + ["[w3]"] * 4
 
 
 def test_a_traceback_within_a_line_is_no_traceback(clock):

@@ -9,7 +9,8 @@ from ..file_writer import FileWriter, QueuedFile
 from ..files import open_file_in, open_folder, open_folder_in
 from ..journal import Journal
 from ..output import Display, label_of
-from ..rank_output import RankOutput, folder_of
+from ..rank_output import RankOutput, folder_of, repeats_of
+from ..repeats import Repeats
 from ..sink import Sink
 
 
@@ -62,6 +63,7 @@ class WorkerOutputs:
         self._journal = journal
         self._folder = folder
         self._files = files
+        self._repeats: Repeats | None = None  # once there is a sink
         self._first = len(files.of_ranks)
         self._of_ranks = {
             (rank, stream): file for rank, mine in enumerate(files.of_ranks) for stream, file in mine.items()
@@ -76,13 +78,18 @@ class WorkerOutputs:
         if self._folder is not None:
             file = self._files.queued(KeptFile(self._folder, f"worker.{worker}", stream))
         record = self._journal.record(worker, stream)
-        output = RankOutput(sink, prefixer, file, record=record)
+        repeats = None
+        if stream == "stderr":
+            repeats = self._repeats = self._repeats or repeats_of(self._display, sink)
+        output = RankOutput(sink, prefixer, file, record=record, repeats=repeats)
         self.name(output, worker, stream, None)
         return output
 
     def name(self, output: RankOutput, worker: int, stream: str, rank: int | None) -> None:
         """What comes from now on is that of a rank (None: of a worker)."""
         name = f"w{worker}" if rank is None else None
+        if self._repeats is not None and stream == "stderr":
+            self._repeats.name(output, rank)
         output.relabel(label_of(worker if rank is None else rank, stream, output.sink.is_terminal, name))
         output.show(self._display.ranks is None or (rank is not None and self._display.shows(rank)))
         if self._folder is not None and rank is not None:
