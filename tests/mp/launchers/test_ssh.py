@@ -156,7 +156,11 @@ def test_a_guard_on_another_host_that_somebody_has_ended_is_told_and_replaced(at
     agent = psutil.Process(at_work.agent_of(2))
 
     def guards() -> list[psutil.Process]:
-        return [child for child in agent.children() if any("guard.py" in word for word in child.cmdline())]
+        found = []
+        for child in agent.children():
+            with contextlib.suppress(psutil.Error):  # it has ended
+                found += [child] if any("guard.py" in word for word in child.cmdline()) else []
+        return found
 
     (first,) = guards()
     first.kill()
