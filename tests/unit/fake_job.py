@@ -164,7 +164,7 @@ class FakeJob:
 
     def counters(self):
         mine = [rank for rank, _ in self.log if rank == self.local.rank]
-        return dict.fromkeys(("collectives", "reductions", "responses"), len(mine))
+        return dict.fromkeys(("collectives", "messages", "reductions", "responses"), len(mine))
 
     def add_process_set(self, ranks):
         with self._met(("add", tuple(ranks))) as first:

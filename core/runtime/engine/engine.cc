@@ -212,7 +212,10 @@ Status RankEngine::TrySubmit(Entry entry, HandlePtr* handle) {
   const bool urgent = entry.urgent;
   const bool driven = urgent && !entry.on_complete;  // by its submitter, who is about to wait
   *handle = std::make_shared<Handle>(std::move(entry));
-  if ((*handle)->entry.peer) HVD_RETURN_IF_ERROR(PrepareMessage(handle->get()));
+  if ((*handle)->entry.peer) {
+    HVD_RETURN_IF_ERROR(PrepareMessage(handle->get()));
+    Count(counters_.messages);
+  }
   (*handle)->generation = options_.generation;
   (*handle)->submitted_us = NowMicros();
   blocked_.Touch((*handle)->submitted_us);

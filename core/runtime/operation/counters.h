@@ -22,6 +22,7 @@ struct Counters {
   std::atomic<uint64_t> carried{0};           // tensors whose data came with the votes
   std::atomic<uint64_t> schedules_left{0};    // schedules that were given up
   std::atomic<uint64_t> autotune_samples{0};  // taken on this rank
+  std::atomic<uint64_t> messages{0};          // sent to one rank, and received from one
   std::atomic<uint64_t> wakeups{0};           // times a thread of the engine was woken from sleep
 
   // Under the names that the program sees.
@@ -39,6 +40,7 @@ struct Counters {
             {"carried", carried},
             {"schedules_left", schedules_left},
             {"autotune_samples", autotune_samples},
+            {"messages", messages},
             {"wakeups", wakeups}};
   }
 };

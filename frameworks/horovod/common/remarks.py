@@ -12,7 +12,7 @@ import sys
 from horovod import _core
 
 _texts: list[str] = []
-_has_run = False  # a collective, in any job of this process
+_has_run = False  # a collective or a message, in any job of this process
 _has_reduced = False
 _has_broadcast = False
 _at_start = 0  # responses that the start itself took
@@ -40,7 +40,7 @@ def end() -> None:
     """``hvd.shutdown()`` is about to leave it. Costs nothing where there is nothing to say."""
     global _has_run, _has_reduced, _was_told
     counted = _core.counters()
-    _has_run = _has_run or counted["responses"] > _at_start
+    _has_run = _has_run or counted["responses"] > _at_start or counted["messages"] > 0
     _has_reduced = _has_reduced or counted["reductions"] > 0
     rank, size = _core.topology()[:2]
     has_failed = hasattr(sys, "last_value") or sys.exc_info()[0] is not None

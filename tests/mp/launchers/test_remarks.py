@@ -10,6 +10,8 @@ from horovod.bootstrap.store import remarks
 ELASTIC = ["--min-np", "2"]
 INIT = "from horovod.common import basics, remarks; from horovod.common.set_agreement import exchange; "
 INIT += "basics.init(); "
+MESSAGE = "from horovod.common.collective.byte_objects import operations; "
+MESSAGE += "operations.recv(bytearray(1), 0) if basics.rank() else operations.send(bytearray(1), 1)"
 SPAWNED = """
 import multiprocessing
 from horovod.common import basics
@@ -57,6 +59,7 @@ def test_a_job_that_never_starts_horovod_says_so(elastic: list[str]) -> None:
         ("", remarks.idle(2)),
         ("remarks.parameters_are_broadcast(); exchange([1], 'w')", remarks.REDUCED_NOTHING),
         ("exchange([1], 'w')", None),
+        (MESSAGE, None),
         ("exchange([1], 'w'); basics.rank() or remarks.tell('weights differ')", "weights differ"),
     ],
 )
