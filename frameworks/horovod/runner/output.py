@@ -176,6 +176,14 @@ def _is_coloured() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def emphasized(report: bytes, on_terminal: bool) -> bytes:
+    """A report whose first line stands out on a terminal."""
+    if not on_terminal or not _is_coloured():
+        return report
+    first, end, rest = report.partition(b"\n")
+    return b"\x1b[1;31m" + first + b"\x1b[0m" + end + rest
+
+
 class Tail:
     """The last bytes of a stream, for the report on a rank that failed."""
 

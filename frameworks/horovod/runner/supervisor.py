@@ -14,6 +14,7 @@ from .ending import SHOW_STACKS, Ending, Exit, signal_name
 from .journal import Journal
 from .nodes.loop import Loop
 from .nodes.node import STREAMS, Node
+from .output import emphasized
 from .rank_output import RankOutput
 from .report import Failure, Process, failure_report
 from .signals import STOP_SIGNALS, stay_in_foreground
@@ -99,7 +100,7 @@ class Supervisor:
         self._testimony = testimony
         self._is_verbose = is_verbose
         self._on_failure = on_failure or self._show_report
-        self._on_report = on_report or (lambda report: self._sinks[1].put(report, self))
+        self._on_report = on_report or self._put_report
         self._journal = journal or Journal()
         self._reads_terminal = reads_terminal
         self._nodes: Sequence[Node] = ()
@@ -372,4 +373,7 @@ class Supervisor:
 
     def _show_report(self, cause: Cause, report: bytes) -> None:
         if not self._journal.is_alone:
-            self._sinks[1].put(report, self)
+            self._put_report(report)
+
+    def _put_report(self, report: bytes) -> None:
+        self._sinks[1].put(emphasized(report, self._sinks[1].is_terminal), self)

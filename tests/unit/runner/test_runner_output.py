@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from horovod.bootstrap.store.verdicts import Kind, Verdict
 from horovod.runner import output, sink
 from horovod.runner.arbitration import Cause
 from horovod.runner.ending import Exit
-from horovod.runner.output import ERASE_LINE, LinePrefixer, Tail, TerminalPrefixer
+from horovod.runner.output import ERASE_LINE, LinePrefixer, Tail, TerminalPrefixer, emphasized
 from horovod.runner.rank_output import RankOutput
 from horovod.runner.report import Failure, Process, failure_report
 from horovod.runner.sink import Sink
@@ -316,3 +317,15 @@ def test_crash_shows_the_thread_that_it_hit() -> None:
         'File "train.py", line 9 in <module>',
     ]
     assert output.crash(Tail(), 10, 200) == []
+
+
+def test_the_first_line_of_a_report_stands_out_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    report = b"horovodrun: rank 1 failed\nhorovodrun: after it failed: rank 0\n"
+    shown = emphasized(report, True)
+    assert re.sub(rb"\x1b\[[0-9;]*m", b"", shown) == report and shown.endswith(report.split(b"\n", 1)[1])
+    assert shown.startswith(b"\x1b[1;31mhorovodrun: rank 1 failed\x1b[0m\n")
+    assert emphasized(report, False) == report
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert emphasized(report, True) == report
