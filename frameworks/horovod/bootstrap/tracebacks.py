@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 import traceback
 from types import TracebackType
 from typing import Any
@@ -37,6 +38,8 @@ def install() -> None:
     """Folds the tracebacks of uncaught exceptions, unless the program shows them in a way of its own."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _show
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _show_of_thread
 
 
 def formatted(error: BaseException) -> str:
@@ -73,8 +76,21 @@ def _fold(shown: traceback.TracebackException, error: BaseException) -> None:
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     try:
-        text = formatted(error.with_traceback(trace))
-        sys.stderr.write(text)  # at once: lines of several ranks do not mix
-        sys.stderr.flush()
+        _write(formatted(error.with_traceback(trace)))
     except Exception:
         sys.__excepthook__(kind, error, trace)
+
+
+def _show_of_thread(given: threading.ExceptHookArgs) -> None:
+    try:
+        if given.exc_value is None or issubclass(given.exc_type, SystemExit):
+            return
+        name = "a thread" if given.thread is None else given.thread.name
+        _write(f"Exception in thread {name}:\n{formatted(given.exc_value)}")
+    except Exception:
+        threading.__excepthook__(given)
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)  # at once: lines of several ranks do not mix
+    sys.stderr.flush()

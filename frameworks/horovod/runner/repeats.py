@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
@@ -10,7 +11,7 @@ from .output import TRACEBACK
 
 _SECONDS = 1.0
 _NEVER = float("inf")
-_BEGIN = TRACEBACK.encode()
+_BEGIN = re.compile(rb"^(?:Exception in thread .*:\n)?" + re.escape(TRACEBACK.encode()), re.MULTILINE)
 
 
 class Stream(Protocol):
@@ -43,12 +44,12 @@ class Repeats:
         if stream in self._kept:
             self._kept[stream] += data
             return b""
-        begin = data.find(_BEGIN)
-        if begin < 0 or data[:begin].rpartition(b"\n")[2]:
+        found = _BEGIN.search(data)
+        if found is None:
             return data
-        self._kept[stream] = bytearray(data[begin:])
+        self._kept[stream] = bytearray(data[found.start() :])
         self._due = min(self._due, time.monotonic() + _SECONDS)
-        return data[:begin]
+        return data[: found.start()]
 
     def ended(self) -> None:
         """A stream has ended. Nothing more comes when all have."""

@@ -4,6 +4,7 @@ import contextlib
 import io
 import pickle
 import sys
+import threading
 
 import pytest
 
@@ -84,8 +85,22 @@ def test_an_exception_stays_whole():
 
 def test_a_program_with_a_hook_of_its_own_keeps_it(monkeypatch):
     monkeypatch.setattr(sys, "excepthook", own := lambda *_: None)
+    monkeypatch.setattr(threading, "excepthook", own)
     tracebacks.install()
-    assert sys.excepthook is own
+    assert sys.excepthook is own and threading.excepthook is own
+
+
+def test_threads_fold_too(monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    tracebacks.install()
+    with contextlib.redirect_stderr(io.StringIO()) as stderr:
+        for call in (wrong_setting, sys.exit):
+            thread = threading.Thread(target=call, name="loader")
+            thread.start()
+            thread.join()
+    text = stderr.getvalue()
+    assert text.startswith("Exception in thread loader:\nTraceback") and text.count("Traceback") == 1
+    assert "within horovod" in text and "start_settings.py" not in text
 
 
 def test_uncaught_exceptions_are_written_at_once(monkeypatch):

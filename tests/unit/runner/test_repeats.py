@@ -58,13 +58,15 @@ def end(outputs) -> None:
         output.end()
 
 
-def test_equal_ones_are_shown_once_with_their_ranks(clock):
+@pytest.mark.parametrize("head", [b"", b"Exception in thread Thread-1 (run):\n"])
+def test_equal_ones_are_shown_once_with_their_ranks(clock, head):
     sink, outputs, errors = job(4)
+    text = head + TEXT
     for error in errors:
-        error.feed(b"a line\n" + TEXT)
+        error.feed(b"a line\n" + text)
     assert sink.lines == [f"[{rank}]<stderr>:a line" for rank in range(4)]
     end(outputs)
-    assert sink.lines[4:] == [f"[0-3]<stderr>:{line}" for line in TEXT.decode().splitlines()]
+    assert sink.lines[4:] == [f"[0-3]<stderr>:{line}" for line in text.decode().splitlines()]
 
 
 def test_each_different_one_is_shown_in_one_piece(clock):
