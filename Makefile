@@ -90,7 +90,7 @@ demo: build ## Train the digits example with 1 and 2 processes, and draw demo/lo
 	$(BIN)/python scripts/demo.py
 
 TESTS ?= test-core test-unit test-mp test-tf $(if $(SLOW),test-mx)
-PYTEST = $(BIN)/python -m pytest $(if $(SLOW),-m 'not full') -q
+PYTEST = $(BIN)/python -m pytest $(if $(SLOW),-m 'not full' --durations 40) -q
 
 test: venv ## Run the tests, every group, and end with one table and what failed
 	@$(BIN)/python scripts/test_all.py $(TESTS)

@@ -108,6 +108,7 @@ ignore_errors = True
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # where the types of torch are read for the first time
 def test_programs_of_users(tmp_path: Path) -> None:
     """Errors are where the programs are wrong, and nowhere else. All at once, because torch is read first."""
