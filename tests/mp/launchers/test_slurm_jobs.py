@@ -85,6 +85,7 @@ def test_a_job_on_the_nodes_of_an_allocation(tmp_path: Path) -> None:
                 wait_for(f"rank {rank} of 2 in {names()[rank]}", tmp_path, 60)
 
 
+@pytest.mark.slow
 def test_a_job_is_queued_again_before_its_time_is_over(tmp_path: Path) -> None:
     own = Launcher()
     with slurm.cluster(tmp_path, names()) as variables:
