@@ -37,6 +37,10 @@ def run_commandline() -> None:
             from .history import command
 
             sys.exit(command.run(sys.argv[2:]))
+        if sys.argv[1:2] == ["doctor"]:
+            from .doctor import command as doctor
+
+            sys.exit(_run(parse_args(doctor.words(sys.argv[2:]))))
         sys.exit(_run(parse_args()))
 
 

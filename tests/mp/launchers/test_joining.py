@@ -9,6 +9,7 @@ from pathlib import Path
 import networks
 import pytest
 import yaml
+from launch import MODULE
 from pods import ADDRESS, PORT, Pods, break_connection, break_stores, running
 
 REASON = networks.why_not()
@@ -226,3 +227,16 @@ def test_an_agent_ends_when_it_is_told_to(pods: Pods) -> None:
     assert agent.stderr is not None and b"no connection to 10.77.0.254:29500" in agent.stderr.readline()
     agent.send_signal(signal.SIGTERM)
     assert pods.finish(agent, 5).returncode == 128 + signal.SIGTERM
+
+
+def test_the_doctor_names_a_host_with_a_slow_link(pods: Pods) -> None:
+    shape = ("tbf", "rate", "200mbit", "burst", "64kb", "latency", "100ms")
+    pods.hosts.nodes[2].run("tc", "qdisc", "add", "dev", "eth0", "root", *shape)
+    agents = [pods.join(pod, "--slots", "1") for pod in range(3)]
+    options = ["doctor", "--rendezvous", f":{PORT}", "--wait-for-hosts", "3"]
+    job = pods.popen(pods.hosts.switch.command(*MODULE, *options), env=pods.environment)
+    result = pods.finish(job, 60)
+    assert result.returncode == 0, result.output
+    named = [line for line in result.output.splitlines() if "times slower than the others" in line]
+    assert [line.split()[1] for line in named] == ["pod-2"], result.output
+    assert [pods.finish(agent, 5).returncode for agent in agents] == [0] * 3

@@ -16,7 +16,7 @@ from horovod.runner.command_line.words import remark
     [
         (["help"], False, "--help describes all options"),
         (["run", "python", "train.py"], False, "leave it out"),
-        (["doctor"], False, "--check-build"),
+        (["check"], False, "--check-build"),
         (["python"], False, "name a script"),
         (["/usr/bin/python3.12"], False, "--stdin-rank 0"),
         (["python"], True, None),
@@ -31,11 +31,11 @@ def test_what_leads_nowhere_is_answered(command: list[str], reads: bool, said: s
 
 
 def test_a_program_of_that_name_is_a_program(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "doctor"
+    program = tmp_path / "check"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert remark(["doctor"], False) is None
+    assert remark(["check"], False) is None
 
 
 @pytest.mark.parametrize("shell", completion.SHELLS)

@@ -22,7 +22,8 @@ _USAGE = """horovodrun -np N [options] [--] command [argument ...]
        horovodrun --print-config [--json] [options]
        horovodrun --check-build [--verbose] [--json]
        horovodrun --merge-timelines OUT FILE [FILE ...]
-       horovodrun history DIR [options]"""
+       horovodrun history DIR [options]
+       horovodrun doctor [options]"""
 
 _DESCRIPTION = """\
 Starts N ranks of a command, on this host or on those of -H, and shows their

@@ -11,7 +11,6 @@ _MEANT = {
     "run": f"leave it out: {_START}",
     "launch": f"leave it out: {_START}",
     "start": f"leave it out: {_START}",
-    "doctor": "horovodrun --check-build says what this installation can do",
     "check": "horovodrun --check-build says what this installation can do",
     "config": "horovodrun --print-config prints the value of each option",
 }

@@ -1,0 +1,49 @@
+"""What ``horovodrun doctor`` says of findings; what it finds is tested with real hosts."""
+
+import pytest
+
+from horovod.runner.doctor import checks, command
+from horovod.runner.doctor.checks import Finding
+
+
+def version(text: str) -> Finding:
+    return Finding(checks.VERSION, text)
+
+
+def test_versions_that_differ_are_named_on_both_sides() -> None:
+    hosts = {
+        "a": [version("torch 2.5"), version("numpy 2.0"), Finding("cores", "2")],
+        "b": [version("torch 2.6"), version("numpy 2.0")],
+    }
+    assert [(each.name, each.value) for each in checks.differences(hosts)] == [
+        ("a", "torch 2.5"),
+        ("b", "torch 2.6"),
+    ]
+    assert checks.differences({"a": hosts["a"]}) == [] == checks.differences({})
+
+
+def test_a_host_that_is_slow_to_all_others_is_named() -> None:
+    rates = {("a", "b"): 1e9, ("a", "c"): 1e8, ("b", "c"): 1.1e8}
+    assert [each.name for each in checks.links(rates) if each.remedy] == ["c"]
+
+
+def test_a_link_that_is_slow_between_fast_hosts_is_named() -> None:
+    rates = {("a", "b"): 1e9, ("a", "c"): 1e8, ("b", "c"): 1.1e9}
+    (found,) = [each for each in checks.links(rates) if each.remedy]
+    assert found.name == "a to c" and found.remedy.startswith("11 times slower")
+    assert [each.remedy for each in checks.links({("a", "b"): 1e6})] == [""]
+
+
+@pytest.mark.parametrize(("seconds", "is_named"), [(0.2, False), (-3.0, True), (61.0, True)])
+def test_clocks(seconds: float, is_named: bool) -> None:
+    assert bool(checks.skew("b", seconds).remedy) == is_named
+
+
+def test_this_host_is_looked_at() -> None:
+    names = [each.name for each in checks.look_at_host()]
+    assert {"cores", "load", "/dev/shm", "open files", "processes", checks.VERSION} == set(names)
+
+
+def test_one_rank_on_each_host_unless_the_user_says_otherwise() -> None:
+    assert command.words(["-H", "a:4,b:4"])[:4] == ["-H", "a:4,b:4", "--nproc-per-node", "1"]
+    assert command.words(["--num-proc=3"])[:3] == ["--num-proc=3", "--ranks", "0"]
