@@ -4,6 +4,7 @@ and of MXNet, which need neither. The rest is in pyproject.toml.
 
 import importlib
 import os
+import re
 import runpy
 import shutil
 import site
@@ -100,9 +101,16 @@ class CMakeBuild(build_ext):
         run_cmake([cmake, "--build", str(self.build_dir), "-j", jobs, "--target", *self.targets])
         super().build_extensions()
 
-    def configure(self, cmake: str, sanitizers: str) -> None:
+    def pybind11_folder(self) -> str:
+        """That of the last build while it is there: by another path, every file would be compiled anew."""
         import pybind11
 
+        cache = self.build_dir / "CMakeCache.txt"
+        text = cache.read_text(encoding="utf-8") if cache.exists() else ""
+        last = re.search(r"^pybind11_DIR:\w+=(.+)$", text, re.MULTILINE)
+        return last[1] if last and Path(last[1]).is_dir() else pybind11.get_cmake_dir()
+
+    def configure(self, cmake: str, sanitizers: str) -> None:
         # Tools and headers of an isolated build are gone by the next one: name them all every time.
         definitions = {
             "CMAKE_BUILD_TYPE": "Release",
@@ -115,7 +123,7 @@ class CMakeBuild(build_ext):
             "HVD_VERSION": self.distribution.get_version(),
             "Python_EXECUTABLE": sys.executable,
             "PYBIND11_FINDPYTHON": "ON",
-            "pybind11_DIR": pybind11.get_cmake_dir(),
+            "pybind11_DIR": self.pybind11_folder(),
         }
         settings = [f"-D{name}={value}" for name, value in definitions.items()]
         # Some lines of CMake come at every level of its log; warnings and errors go to stderr.
