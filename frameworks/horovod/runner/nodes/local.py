@@ -6,8 +6,9 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from .. import limits, post_mortem
 from ..ending import Exit
@@ -15,22 +16,15 @@ from . import binding, guard, stacks
 from .children import Children
 from .guardian import Guardian
 from .node import STREAMS, Events, Work
+from .pipes import ReadPipe
 from .rank_process import rank_environment, shared_by, start_rank
 
-_READ_BYTES = 1 << 16
 _LINGER_SECONDS = 0.3
 _STRAY_TERM_SECONDS = 0.5
 _STRAY_KILL_SECONDS = 1.0
 _STRAY_POLL_SECONDS = 0.01
 _OF_GROUPS = (signal.SIGINT, signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)  # as those of a terminal
 _NEVER = float("inf")
-
-
-@dataclass(eq=False)
-class _Stream:
-    rank: int
-    name: str
-    descriptor: int
 
 
 @dataclass
@@ -78,8 +72,8 @@ class LocalNode:
         self._memory_kills = post_mortem.MemoryKills()
         self._work: Work | None = None
         self._ranks: list[_Rank] = []
-        self._streams: list[_Stream] = []
-        self._paused: list[_Stream] = []
+        self._streams: dict[tuple[int, str], ReadPipe] = {}  # by rank and name
+        self._paused: set[tuple[int, str]] = set()
         self._strays: _Strays | None = None
 
     def start(self, work: Work) -> None:
@@ -119,13 +113,14 @@ class LocalNode:
         process = start_rank(command, environment, reads_input, share.cores if share else None, folder)
         self._guardian.watch(process.pid)
         self._children.expect(process.pid)
-        pairs = zip(STREAMS, process.outputs, strict=True)
-        streams = [_Stream(number, name, descriptor) for name, descriptor in pairs]
+        unwatched = list(process.outputs)
         try:
-            for stream in streams:
-                self._watch(stream)
+            for key in [(number, name) for name in STREAMS]:
+                room = partial(self._has_room, key)
+                self._streams[key] = ReadPipe(self._selector, unwatched[0], partial(self._take, key), room)
+                del unwatched[0]
         except OSError:
-            self._undo_start(process.pid, streams)
+            self._undo_start(process.pid, number, unwatched)
             raise
         self._ranks.append(_Rank(number, process.pid))
         self._events.started(number, process.pid)
@@ -165,9 +160,9 @@ class LocalNode:
     def tend(self, now: float) -> float:
         """Tells of ranks that have ended, goes on with streams that have room again, and with ``finish``."""
         self._tell_exits()
-        for stream in [each for each in self._paused if self._events.has_room(each.rank, each.name)]:
-            self._paused.remove(stream)
-            self._watch_again(stream)
+        for key in [each for each in self._paused if self._events.has_room(*each)]:
+            self._paused.discard(key)
+            self._streams[key].hold(False)
         if self._strays is None or self.is_finished:
             return _NEVER
         if now >= self._strays.next_look:
@@ -181,25 +176,22 @@ class LocalNode:
 
     def abandon(self) -> None:
         """Takes what is in the pipes, and closes them."""
-        for stream in list(self._streams):
-            os.set_blocking(stream.descriptor, False)
-            try:
-                while data := os.read(stream.descriptor, _READ_BYTES):
-                    self._events.output(stream.rank, stream.name, data)
-            except BlockingIOError:
-                pass
-            self._end(stream)
+        for key, stream in list(self._streams.items()):
+            stream.drain()
+            if stream.is_open:
+                stream.close()
+                self._take(key, b"")
 
     def close(self) -> None:
         """Kills what is left; in an orderly end there is nobody."""
-        for stream in self._streams:
-            os.close(stream.descriptor)
+        for stream in self._streams.values():
+            stream.close()
         self._streams.clear()
         for rank in self._living():
             _signal_group(rank.pid, signal.SIGKILL)
 
     def _say(self, rank: int, lines: Sequence[str]) -> None:
-        if any(stream.rank == rank and stream.name == "stderr" for stream in self._streams):
+        if (rank, "stderr") in self._streams:
             text = "".join(f"horovodrun: {line}\n" for line in lines)
             self._events.output(rank, "stderr", text.encode())
 
@@ -239,48 +231,27 @@ class LocalNode:
             self._ranks = self._living()
             self._events.ended(exits)
 
-    def _undo_start(self, pid: int, streams: Sequence[_Stream]) -> None:
+    def _undo_start(self, pid: int, number: int, unwatched: Sequence[int]) -> None:
         """Ends a process whose output cannot be watched, before it counts as a rank."""
         _signal_group(pid, signal.SIGKILL)
         self._guardian.forget(pid)
-        for stream in streams:
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(stream.descriptor)
-            os.close(stream.descriptor)
-        self._streams = [each for each in self._streams if each not in streams]
+        for descriptor in unwatched:
+            os.close(descriptor)
+        for name in STREAMS:
+            if stream := self._streams.pop((number, name), None):
+                stream.close()
 
-    def _watch(self, stream: _Stream) -> None:
-        self._streams.append(stream)
-        self._watch_again(stream)
+    def _has_room(self, key: tuple[int, str]) -> bool:
+        if self._events.has_room(*key):
+            return True
+        self._paused.add(key)
+        return False
 
-    def _watch_again(self, stream: _Stream) -> None:
-        self._selector.register(stream.descriptor, selectors.EVENT_READ, self._reader(stream))
-
-    def _reader(self, stream: _Stream) -> Callable[[], None]:
-        return lambda: self._on_readable(stream)
-
-    def _on_readable(self, stream: _Stream) -> None:
-        if stream.descriptor < 0:  # abandoned in the same round
-            return
-        if not self._events.has_room(stream.rank, stream.name):
-            self._selector.unregister(stream.descriptor)
-            self._paused.append(stream)
-            return
-        data = os.read(stream.descriptor, _READ_BYTES)
-        if data:
-            self._events.output(stream.rank, stream.name, data)
-        else:
-            self._end(stream)
-
-    def _end(self, stream: _Stream) -> None:
-        if stream in self._paused:
-            self._paused.remove(stream)
-        else:
-            self._selector.unregister(stream.descriptor)
-        self._streams.remove(stream)
-        os.close(stream.descriptor)
-        stream.descriptor = -1
-        self._events.output(stream.rank, stream.name, b"")
+    def _take(self, key: tuple[int, str], data: bytes) -> None:
+        if not data:
+            self._paused.discard(key)
+            del self._streams[key]
+        self._events.output(*key, data)
 
     def _end_strays(self, strays: _Strays, now: float) -> None:
         found = self._children.strays()

@@ -10,16 +10,21 @@ _MOST_READS = 8  # a pipe holds 1 MiB at most, where nobody has raised the limit
 
 class ReadPipe:
     """Reads a descriptor, which becomes its own. ``on_bytes`` gets what comes; no bytes: the end, after which
-    the descriptor is closed.
+    the descriptor is closed. It is held as soon as something comes that ``has_room`` has no room for.
     """
 
     def __init__(
-        self, selector: selectors.BaseSelector, descriptor: int, on_bytes: Callable[[bytes], object]
+        self,
+        selector: selectors.BaseSelector,
+        descriptor: int,
+        on_bytes: Callable[[bytes], object],
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
+        """Raises OSError where the system refuses it; then the descriptor stays the caller's."""
         os.set_blocking(descriptor, False)
         self._selector = selector
         self._descriptor = descriptor
-        self._on_bytes = on_bytes
+        self._on_bytes, self._has_room = on_bytes, has_room
         self._is_watched = False
         self.hold(False)
 
@@ -31,11 +36,11 @@ class ReadPipe:
     def hold(self, is_held: bool) -> None:
         """Reads nothing while it is held, so that the other side has to wait."""
         if self.is_open and self._is_watched == is_held:
-            self._is_watched = not is_held
             if is_held:
                 self._selector.unregister(self._descriptor)
             else:
-                self._selector.register(self._descriptor, selectors.EVENT_READ, self._read)
+                self._selector.register(self._descriptor, selectors.EVENT_READ, self._on_readable)
+            self._is_watched = not is_held
 
     def drain(self) -> None:
         """Takes what is there now; whoever goes on writing is not waited for."""
@@ -49,6 +54,12 @@ class ReadPipe:
             self.hold(True)
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def _on_readable(self) -> None:
+        if self.is_open and not self._has_room():
+            self.hold(True)
+        else:
+            self._read()
 
     def _read(self) -> bool:
         """Whether something came."""
