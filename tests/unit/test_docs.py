@@ -11,7 +11,7 @@ import pytest
 from horovod import _core
 from horovod.bootstrap.variables import warn_of_unknown
 from horovod.runner.command_line import parser
-from horovod.runner.doctor import command as doctor
+from horovod.runner.probes import command as probes
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md"]
@@ -116,7 +116,7 @@ def test_commands_are_understood(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for command in commands(page):
         words = [word for word in shlex.split(command)[1:] if word not in ("[...]", "...")]
-        words = doctor.words(words[1:]) if words[0] == "doctor" else words
+        words = probes.words(words[0], words[1:]) if words[0] in probes.PROBES else words
         parser.parse([word.replace("SECONDS", "60") for word in words])
 
 

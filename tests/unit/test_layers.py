@@ -75,8 +75,8 @@ PYTHON = {
     "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
     "keras": ADAPTER | {"_keras", "torch", "tensorflow"},
-    "runner": {"elastic", "elastic.driver", "runner.doctor", *BOOTSTRAP, "version"},
-    "runner.doctor": {"runner", *COMMON, *BOOTSTRAP, "version"},
+    "runner": {"elastic", "elastic.driver", "runner.probes", *BOOTSTRAP, "version"},
+    "runner.probes": {"runner", *COMMON, *BOOTSTRAP, "version"},
     "ray": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
     "spark": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
 }

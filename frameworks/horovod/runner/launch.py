@@ -37,10 +37,10 @@ def run_commandline() -> None:
             from .history import command
 
             sys.exit(command.run(sys.argv[2:]))
-        if sys.argv[1:2] == ["doctor"]:
-            from .doctor import command as doctor
+        if sys.argv[1:2] in (["doctor"], ["bench"]):
+            from .probes.command import words
 
-            sys.exit(_run(parse_args(doctor.words(sys.argv[2:]))))
+            sys.exit(_run(parse_args(words(sys.argv[1], sys.argv[2:]))))
         sys.exit(_run(parse_args()))
 
 

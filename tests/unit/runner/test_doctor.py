@@ -2,8 +2,8 @@
 
 import pytest
 
-from horovod.runner.doctor import checks, command
-from horovod.runner.doctor.checks import Finding
+from horovod.runner.probes import checks, command
+from horovod.runner.probes.checks import Finding
 
 
 def version(text: str) -> Finding:
@@ -44,6 +44,13 @@ def test_this_host_is_looked_at() -> None:
     assert {"cores", "load", "/dev/shm", "open files", "processes", checks.VERSION} == set(names)
 
 
-def test_one_rank_on_each_host_unless_the_user_says_otherwise() -> None:
-    assert command.words(["-H", "a:4,b:4"])[:4] == ["-H", "a:4,b:4", "--nproc-per-node", "1"]
-    assert command.words(["--num-proc=3"])[:3] == ["--num-proc=3", "--ranks", "0"]
+def test_the_command_lines_of_probes() -> None:
+    """One rank on each host for the doctor, unless the user says otherwise."""
+    quiet = ["--log-level", "error", "--ranks", "0"]
+    found = command.words("doctor", ["-H", "a:4,b:4"])
+    assert found[:8] == [*quiet, "--nproc-per-node", "1", "-H", "a:4,b:4"]
+    assert command.words("doctor", ["--num-proc=3"])[:6] == [*quiet, "--num-proc=3", "--"]
+    found = command.words("bench", ["-np", "2", "--", "--json"])
+    assert found[:6] == [*quiet, "-np", "2"]
+    assert found[-2:] == ["horovod.runner.probes.bench", "--json"]
+    assert command.words("bench", [])[:6] == [*quiet, "-np", "auto"]

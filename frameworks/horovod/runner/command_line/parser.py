@@ -23,7 +23,8 @@ _USAGE = """horovodrun -np N [options] [--] command [argument ...]
        horovodrun --check-build [--verbose] [--json]
        horovodrun --merge-timelines OUT FILE [FILE ...]
        horovodrun history DIR [options]
-       horovodrun doctor [options]"""
+       horovodrun doctor [options]
+       horovodrun bench [options] [-- options of the bench]"""
 
 _DESCRIPTION = """\
 Starts N ranks of a command, on this host or on those of -H, and shows their

@@ -1,1 +1,0 @@
-"""``horovodrun doctor``: one rank on each host looks at the host and at the links to the others."""
