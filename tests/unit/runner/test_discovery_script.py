@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from load import within
@@ -38,6 +38,8 @@ class Guardian:
     def __init__(self) -> None:
         self.watched: set[int] = set()
         self.forgotten: set[int] = set()
+
+    mark: ClassVar = {"HVD_TEST_MARK": "3"}
 
     def watch(self, session: int) -> None:
         self.watched.add(session)
@@ -160,6 +162,10 @@ def test_hosts_that_go_and_come(start: Any, tmp_path: Path) -> None:
     assert script.hosts() == {"a": 2}
 
 
+def test_a_script_is_marked_before_anybody_watches_it() -> None:
+    assert Script("echo a:$HVD_TEST_MARK").hosts() == {"a": 3}
+
+
 def test_a_script_ends_with_its_launcher(tmp_path: Path) -> None:
     """However that ends."""
     listing = f"echo $$ > {tmp_path}/pid; sleep 60"
@@ -182,7 +188,7 @@ def test_a_script_ends_with_its_launcher(tmp_path: Path) -> None:
 
 def test_the_variable_says_how_long_a_job_waits_for_hosts() -> None:
     words = [sys.executable, "-m", "horovod.runner.launch", "-np", "1", "--host-discovery-script", "true"]
-    words.append(sys.executable)
+    words.append("true")
     environment = {**os.environ, "HOROVOD_ELASTIC_TIMEOUT": "0.5"}
     result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=within(20))
     assert result.returncode == 1 and "for 0.5 s there were too few workers" in result.stderr

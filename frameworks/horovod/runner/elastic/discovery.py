@@ -90,7 +90,7 @@ class Discovery:
 
     def _start(self, now: float) -> None:
         try:
-            self._run = _Run(self._loop, self._script)
+            self._run = _Run(self._loop, self._script, {**os.environ, **self._guardian.mark})
         except OSError as error:
             self._complain(f"it cannot be started: {error.strerror}")
             self._next = now + PERIOD_SECONDS
@@ -144,11 +144,12 @@ class _Run:
     last of its stderr.
     """
 
-    def __init__(self, loop: Loop, script: str) -> None:
+    def __init__(self, loop: Loop, script: str, environment: Mapping[str, str]) -> None:
         """Raises OSError where it cannot be started."""
         process = subprocess.Popen(
             script,
             shell=True,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

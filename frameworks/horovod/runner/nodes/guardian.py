@@ -14,7 +14,8 @@ _MOST_STARTS = 10  # of guards, each ended by somebody
 
 
 class Guardian:
-    """A running guard process. It ends the job when this process ends without ``dismiss``.
+    """A running guard process. It ends the job when this process ends without ``dismiss``: the sessions that
+    it is told to watch, and all that has ``marker``, NAME=VALUE, in its environment.
 
     Another one takes the place of a guard that somebody has ended, and ``say`` is told.
     """
@@ -28,6 +29,12 @@ class Guardian:
         self._starts = 0
         self._is_dismissed = False
         self._process = self._start()
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """For the environment of what may not live without this process, not even until it is watched."""
+        name, _, value = self._marker.partition("=")
+        return {name: value}
 
     def watch(self, session: int) -> None:
         """A rank has started as the leader of this session."""
