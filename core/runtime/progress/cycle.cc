@@ -137,7 +137,9 @@ Status Cycle::Tick(int64_t now_us, bool* moved) {
   }
   bool unsent = false;
   for (ProcessSet* set : sets_.active()) {
-    const Status status = set->Tick(now_us, moved);
+    set->moved = false;
+    const Status status = set->Tick(now_us, &set->moved);
+    *moved |= set->moved;
     finished_.Append(set->executor().TakeFinished());
     HVD_RETURN_IF_ERROR(status);
     unsent |= !set->idle();

@@ -67,6 +67,7 @@ class ProcessSet {
   // Whether this rank has something in flight here, or unsent.
   bool busy() const { return submitted_ != executor_.completed() || !idle(); }
   bool active = false;  // see SetTable
+  bool moved = false;   // in the last round that looked at it
   // Sends what is left to send, and does nothing else.
   void Flush(bool* moved) { control_->Progress(moved); }
 

@@ -23,7 +23,7 @@ void SetTable::ActivateRelays() {
 // Nobody rings this rank for what is idle.
 void SetTable::Retire() {
   const auto idle = [](ProcessSet* set) {
-    if (set->busy()) return false;
+    if (set->busy() || (set->moved && set->relays())) return false;
     set->active = false;
     if (set->window() != nullptr) set->window()->Arm(false);
     return true;

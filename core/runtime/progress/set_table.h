@@ -45,7 +45,8 @@ class SetTable {
   // Those that others need though this rank does nothing there: what they tell it, it passes on, or
   // reports.
   void ActivateRelays();
-  // Those that are idle are active no more.
+  // Those that are idle are active no more. Where others need this rank it takes in all that they
+  // have told it, a message in a round, before it looks away.
   void Retire();
 
  private:

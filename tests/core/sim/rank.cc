@@ -141,7 +141,8 @@ bool Rank::AsksEngine() {
 
 // As SetTable does.
 bool Rank::LooksAt(const ProcessSet& set) const {
-  return job_->plan.computes >= 0 || set.busy() || (looks_at_relays_ && set.relays());
+  return job_->plan.computes >= 0 || set.busy() ||
+         ((looks_at_relays_ || set.moved) && set.relays());
 }
 
 // As Cycle does with a set that is dismissed.
@@ -174,7 +175,9 @@ bool Rank::Round() {
   Drain();
   for (const auto& set : sets_) {
     if (!LooksAt(*set)) continue;
-    const Status status = set->Tick(job_->world.micros(), &moved);
+    set->moved = false;
+    const Status status = set->Tick(job_->world.micros(), &set->moved);
+    moved |= set->moved;
     if (!status.ok()) Violate("the engine gives up: " + status.message());
   }
   looks_at_relays_ = false;

@@ -50,6 +50,11 @@ TEST(Simulation, AReportNamesWhoHangsThoughOthersLeaveTheSchedule) {
   EXPECT_TRUE(left > 300);
 }
 
+// Others have told the root more than one message while its program computes.
+TEST(Simulation, AReportKnowsAllThatAnIdleRootWasTold) {
+  EXPECT_EQ(RunSeed(208843, 16).violation, "");
+}
+
 TEST(Simulation, NoRuleIsBrokenByManyRanks) {
   for (uint64_t seed = 0; seed < 3; ++seed) EXPECT_EQ(RunSeed(seed, 300).violation, "");
 }
