@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from horovod.common import basics
@@ -19,11 +19,13 @@ _LENGTH_BYTES = 8
 _TAG = 0x5EA6C4 << 24  # of requests, far from what programs count up from 0; one more for each kind
 _REQUEST, _REQUEST_DATA, _ANSWER, _ANSWER_DATA, _END, _END_DATA = range(_TAG, _TAG + 6)
 
+_RESULT = "result"
+
 Function = Callable[..., Any]
 
 
 def _send(content: Any, rank: int, tag: int, data_tag: int) -> None:
-    data = json.dumps(content).encode()
+    data = _encoded(content)
     operations.send(bytearray(len(data).to_bytes(_LENGTH_BYTES, "little")), rank, tag)
     if data:
         operations.send(bytearray(data), rank, data_tag)
@@ -50,14 +52,18 @@ class Service:
 
     Args:
         functions: what may be asked, by name. They are called one at a time.
+        needed: those without which the search cannot go on: where one fails, it is over on all ranks.
         teams: how many of them leave before the search ends.
         result: of the search, which every rank gets then; JSON can hold it.
     """
 
-    def __init__(self, functions: Mapping[str, Function], teams: int, result: Callable[[], Any]) -> None:
-        self._functions = {**functions, "leave": self._leave}
+    def __init__(
+        self, functions: Mapping[str, Function], needed: Collection[str], teams: int, result: Function
+    ) -> None:
+        self._functions = {**functions, "leave": self._leave, _RESULT: result}
+        self._needed = {*needed, _RESULT}
         self._left = teams
-        self._result = result
+        self._problem: dict[str, Any] | None = None
         self._has_ended = threading.Event()
         self._error: Exception | None = None
         self._lock = threading.Lock()
@@ -66,22 +72,22 @@ class Service:
 
     def call(self, name: str, *arguments: Any) -> Any:
         """The answer to this rank. Raises RefusedError."""
-        return _result(self._answer([name, *arguments]))
+        return _result(self._answer(_plain([name, *arguments])))
 
     def end(self) -> Any:
         """Waits until all teams have left. Returns the result, which every other rank gets, too. Raises
-        HorovodInternalError where a rank is gone.
+        RefusedError, as they do, or HorovodInternalError where a rank is gone.
         """
         self._has_ended.wait()
         if self._error is not None:
             raise self._error
         operations.send(bytearray(_LENGTH_BYTES), basics.rank(), _REQUEST)
         self._thread.join()
-        found = _plain(self._result())
+        found = self._answer([_RESULT])
         for rank in range(basics.size()):
             if rank != basics.rank():
                 _send(found, rank, _END, _END_DATA)
-        return found
+        return _result(found)
 
     def _serve(self) -> None:
         try:
@@ -97,10 +103,15 @@ class Service:
     def _answer(self, request: list[Any]) -> dict[str, Any]:
         name, *arguments = request
         with self._lock:
+            if self._problem is not None and name in self._needed:
+                return self._problem
             try:
                 return {"is": _plain(self._functions[name](*arguments))}
             except Exception as error:
-                return {"error": f"{type(error).__name__}: {error}"}
+                answer = {"error": f"{type(error).__name__}: {error}"}
+                if name in self._needed:
+                    self._problem = answer
+                return answer
 
     def _leave(self) -> None:
         self._left -= 1
@@ -117,13 +128,27 @@ class Client:
         return _result(_receive(KEEPER, _ANSWER, _ANSWER_DATA)[1])
 
     def end(self) -> Any:
-        """Waits for the end of the search. Returns its result."""
-        return _receive(KEEPER, _END, _END_DATA)[1]
+        """Waits for the end of the search. Returns its result. Raises as ``call``."""
+        return _result(_receive(KEEPER, _END, _END_DATA)[1])
 
 
 def _plain(value: Any) -> Any:
-    """As the other ranks get it. Raises what makes it no JSON."""
-    return json.loads(json.dumps(value))
+    """As the other ranks get it. Raises RefusedError."""
+    return json.loads(_encoded(value))
+
+
+def _encoded(value: Any) -> bytes:
+    try:
+        return json.dumps(value, default=_number).encode()
+    except (TypeError, ValueError) as error:
+        raise RefusedError(f"{type(error).__name__}: {error}") from None
+
+
+def _number(value: Any) -> Any:
+    """A scalar of NumPy or of a framework, as Python has it."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is nothing that JSON can hold")
 
 
 def _result(answer: Mapping[str, Any]) -> Any:

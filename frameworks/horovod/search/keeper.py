@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import optuna
 
+NEEDED = ("next", "end")
+"""What ranks ask without which the search cannot go on."""
 ORDINAL = "horovod.ordinal"
 """An attribute of a trial: which one of the search it is, however often it has been begun."""
 _TEAM, _ERROR, _REPEATED = "horovod.team", "horovod.error", "horovod.repeated"
@@ -63,7 +66,7 @@ class Keeper:
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
         """What ranks may ask; see ``calls.Service``."""
-        names = ("next", "suggest", "report", "should_prune", "set_user_attr", "end")
+        names = (*NEEDED, "suggest", "report", "should_prune", "set_user_attr")
         return {name: getattr(self, name) for name in names}
 
     def next(self, team: int) -> int | None:
@@ -122,13 +125,14 @@ class Keeper:
         self._counted += 1
         state = self._optuna.trial.TrialState
         errors = [outcome for outcome in outcomes if "error" in outcome]
-        if errors:
+        is_pruned = any(outcome.get("pruned") for outcome in outcomes)
+        if errors and not (is_pruned and all(each["follows"] for each in errors)):
             first = next((each for each in errors if not each["follows"]), errors[0])
             trial.set_user_attr(_ERROR, {"rank": first["rank"], "traceback": first["error"]})
             self.study.tell(trial, state=state.FAIL)
             last = str(first["error"]).strip().splitlines()[-1]
             self._tell(f"trial {number} failed on rank {first['rank']}: {last}")
-        elif any(outcome.get("pruned") for outcome in outcomes):
+        elif is_pruned:
             self.study.tell(trial, state=state.PRUNED)
             self._tell(f"trial {number} pruned")
         else:
@@ -146,18 +150,30 @@ class Keeper:
         return [self.study.best_trial.number] if complete else []
 
     def _tell_value(self, trial: optuna.Trial, values: Sequence[Sequence[float]]) -> None:
-        means = [sum(column) / len(column) for column in zip(*values, strict=True)]
-        try:
+        given = [each for each in values if each]  # a rank that returns None leaves it to the others
+        means = [sum(column) / len(column) for column in zip(*given, strict=False)]
+        if refusal := self._refusal(given, means):
+            trial.set_user_attr(_ERROR, {"rank": None, "traceback": refusal})
+            self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+            self._tell(f"trial {trial.number} failed: {refusal}")
+        else:
             self.study.tell(trial, means)
             self._tell(f"trial {trial.number} gave {', '.join(f'{mean:.6g}' for mean in means)}")
-        except ValueError as error:  # as many values as directions, and no NaN
-            trial.set_user_attr(_ERROR, {"rank": None, "traceback": str(error)})
-            self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-            self._tell(f"trial {trial.number} failed: {error}")
+
+    def _refusal(self, given: Sequence[Sequence[float]], means: Sequence[float]) -> str | None:
+        """Why values are none of the study, which takes them without a word otherwise."""
+        directions = len(self.study.directions)
+        if not given:
+            return "its objective returned nothing: let it return a number, on one rank at least"
+        for each in given:
+            if len(each) != directions:
+                return f"its objective returned {len(each)} numbers; directions of the study: {directions}"
+        return "its objective returned NaN" if any(map(math.isnan, means)) else None
 
     def _tell(self, what: str) -> None:
         best = self.best()
-        found = f", best {self.study.best_value:.6g} (trial {best[0]})" if len(best) == 1 else ""
+        is_one = len(best) == 1 and len(self.study.directions) == 1
+        found = f", best {self.study.best_value:.6g} (trial {best[0]})" if is_one else ""
         self._say(f"search: {self._counted} of {self._wanted} trials{found}; {what}")
 
     def _take_over(self, whole: Collection[int] | None) -> None:

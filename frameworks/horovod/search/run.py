@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import traceback
 from collections.abc import Callable, Sequence
@@ -11,8 +12,8 @@ from horovod.common import basics
 from horovod.common.collective.byte_objects import objects
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError
 from horovod.common.process_sets import own_sets
-from horovod.search.calls import KEEPER, Client, Service
-from horovod.search.keeper import Keeper, import_optuna
+from horovod.search.calls import KEEPER, Client, RefusedError, Service
+from horovod.search.keeper import NEEDED, Keeper, import_optuna
 from horovod.search.lasting import Progress, run_lasting
 from horovod.search.result import Result
 from horovod.search.sampler import seeded_sampler
@@ -46,8 +47,8 @@ def search(
     exists goes on: trials that were running when it was left are run again.
 
     Args:
-        objective: what each rank of a trial calls; it returns a number (or one for each direction, and the
-            mean over the ranks counts), or raises ``TrialPruned``.
+        objective: what each rank of a trial calls; it returns a number (or one for each direction), of which
+            the mean over the ranks counts that do not return None, or raises ``TrialPruned``.
         trials: how many the study is to have at the end.
         ranks_per_trial: ranks of each trial; or the sizes of all teams, such as ``[2, 1, 1]``. Ranks that
             make no whole team stay idle.
@@ -65,7 +66,7 @@ def search(
 
     Raises:
         ImportError: there is no Optuna; on every rank.
-        ValueError: no team can be made, or the study cannot be opened; on every rank.
+        ValueError: no team can be made, or the study cannot be opened or written; on every rank.
         HorovodInternalError: a rank is gone.
     """
 
@@ -95,10 +96,13 @@ def _search(
     if problem:
         raise (ImportError if problem.startswith("ImportError") else ValueError)(f"hvd.search: {problem}")
     progress.begin(at, 0 if at is None else sizes[at])
-    way = Client() if keeper is None else Service(keeper.functions, len(sets), keeper.result)
+    way = Client() if keeper is None else Service(keeper.functions, NEEDED, len(sets), keeper.result)
     if at is not None:
         _run_trials(objective, Team(sets[at], way), at, progress)
-    found = way.end()
+    try:
+        found = way.end()
+    except RefusedError as error:
+        raise ValueError(f"hvd.search: the study cannot go on: {error}") from None
     if found is None:
         raise HostsUpdatedInterrupt
     rows, best = found
@@ -154,10 +158,11 @@ def _open(
 
 
 def _run_trials(objective: Objective, team: Team, at: int, progress: Progress) -> None:
-    while (number := team.ask("next", at)) is not None:
-        outcomes = team.end_trial(_outcome(objective, Trial(number, team)))
-        team.ask("end", number, outcomes)
-        progress.count()
+    with contextlib.suppress(RefusedError):  # the end of the search tells all ranks of it
+        while (number := team.ask("next", at)) is not None:
+            outcomes = team.end_trial(_outcome(objective, Trial(number, team)))
+            team.ask("end", number, outcomes)
+            progress.count()
     team.ask("leave")
 
 

@@ -18,7 +18,7 @@ from horovod.search.calls import RefusedError
 
 
 class TeamError(RuntimeError):
-    """Another rank of the team has failed in this trial, which ends with it."""
+    """Another rank of the team has ended its part of this trial, well or not; the trial ends with it."""
 
 
 class Way(Protocol):
@@ -55,7 +55,7 @@ class Team:
         """The mean of each over the ranks. Raises TeamError where a rank takes no part any more."""
         given = objects.allgather_object(list(values), process_set=self.process_set)
         if len(given) < len(self.ranks):
-            raise TeamError("another rank of this trial has failed; see the trial's error in the study")
+            raise TeamError("another rank of this trial has failed or returned: report on all ranks")
         return [sum(column) / len(given) for column in zip(*given, strict=True)]
 
     def end_trial(self, outcome: dict[str, Any]) -> list[dict[str, Any]]:

@@ -24,11 +24,10 @@ class Trial:
         params: what has been suggested, by name.
     """
 
-    def __init__(self, number: int, team: Team, fixed: dict[str, Any] | None = None) -> None:
+    def __init__(self, number: int, team: Team) -> None:
         self.number = number
-        self.params: dict[str, Any] = dict(fixed or {})
+        self.params: dict[str, Any] = {}
         self._team = team
-        self._step: int | None = None
 
     @property
     def process_set(self) -> ProcessSet:
@@ -58,10 +57,9 @@ class Trial:
         """Tells the study how good the training is after ``step``: the mean of what the ranks give.
 
         Raises:
-            TeamError: another rank of the team has failed.
+            TeamError: another rank of the team has failed or returned.
         """
         mean = self._team.mean([float(value)])[0]
-        self._step = step
         self._team.ask("report", self.number, mean, step)
 
     def should_prune(self) -> bool:

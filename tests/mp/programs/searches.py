@@ -43,6 +43,27 @@ def objective(trial: search.Trial) -> float:
 result = hvd.search(objective, int(count), int(ranks), storage=journal, seed=7)
 if hvd.rank() == 0:
     print(json.dumps({"best": result.best_value, "trials": result.trials}), flush=True)
+if what == "raise":
+    from optuna.storages import InMemoryStorage
+
+    class Full(InMemoryStorage):
+        """A disk on which there is no room for the end of the third trial."""
+
+        left = 2
+
+        def set_trial_state_values(self, trial_id: int, state: Any, values: Any = None) -> bool:
+            """Of Optuna."""
+            Full.left -= state.is_finished()
+            if Full.left < 0:
+                raise OSError("no room")
+            return super().set_trial_state_values(trial_id, state, values)
+
+    for storage in (Full(), None):  # a search that has failed disturbs no other one
+        try:
+            result = hvd.search(lambda trial: trial.suggest_float("x", 0, 1), 4, [1, 2, 1], storage=storage)
+            print(f"trials: {len(result.trials)}", flush=True)
+        except ValueError as error:
+            print(error, flush=True)
 try:
     hvd.search(objective, 1, hvd.size() + 1)
 except ValueError as error:

@@ -52,13 +52,50 @@ def test_the_first_error_is_that_of_no_consequence() -> None:
     assert trial["error"] == {"rank": 7, "traceback": "RuntimeError: planted"}
 
 
-def test_a_value_that_the_study_refuses_fails_the_trial() -> None:
+def test_a_rank_that_prunes_first_prunes_for_all() -> None:
     keeper = keeper_of(new_study(), 2)
-    for outcomes in ([{"rank": 0, "value": []}], [{"rank": 0, "value": [float("nan")]}]):
+    for follows in (True, False):
         number = keeper.next(0)
         assert number is not None
-        keeper.end(number, outcomes)
-    assert [trial["state"] for trial in keeper.trials()] == ["FAIL", "FAIL"]
+        error = {"rank": 1, "error": "Error: of this trial", "follows": follows}
+        keeper.end(number, [{"rank": 0, "pruned": True}, error])
+    assert [trial["state"] for trial in keeper.trials()] == ["PRUNED", "FAIL"]
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ([[], []], "its objective returned nothing: let it return a number, on one rank at least"),
+        ([[1.0], [float("nan")]], "its objective returned NaN"),
+        ([[1.0], [1.0, 2.0]], "its objective returned 2 numbers; directions of the study: 1"),
+    ],
+)
+def test_a_value_that_the_study_refuses_fails_the_trial(values: list[list[float]], error: str) -> None:
+    said: list[str] = []
+    keeper = Keeper(new_study(), 1, say=said.append)
+    number = keeper.next(0)
+    assert number is not None
+    keeper.end(number, [{"rank": rank, "value": each} for rank, each in enumerate(values)])
+    (trial,) = keeper.trials()
+    assert trial["state"] == "FAIL" and trial["error"] == {"rank": None, "traceback": error}
+    assert said == [f"search: 1 of 1 trials; trial 0 failed: {error}"]
+
+
+def test_ranks_that_return_none_leave_the_value_to_the_others() -> None:
+    keeper = keeper_of(new_study(), 1)
+    number = keeper.next(0)
+    assert number is not None
+    keeper.end(number, [{"rank": 0, "value": [4.0]}, {"rank": 1, "value": []}, {"rank": 2, "value": [6.0]}])
+    assert [trial["values"] for trial in keeper.trials()] == [[5.0]]
+
+
+def test_a_study_of_several_directions() -> None:
+    keeper = keeper_of(new_study(directions=["minimize", "maximize"]), 2)
+    for values in ([1.0, 2.0], [2.0, 3.0]):
+        number = keeper.next(0)
+        assert number is not None
+        keeper.end(number, [{"rank": 0, "value": values}])
+    assert keeper.best() == [0, 1] and [trial["values"] for trial in keeper.trials()] == [[1, 2], [2, 3]]
 
 
 @settings(max_examples=30, deadline=None)
