@@ -23,11 +23,12 @@ DELAY_MS = 20
 def test_a_small_allreduce_takes_messages_by_the_logarithm_of_the_hosts(tmp_path: Path) -> None:
     result = tmp_path / "found.json"
     options = ["--hosts", "2", "8", "16", "--ranks", "2", "--bytes", "64", "--calls", "15"]
-    command = [sys.executable, "benchmarks/latency.py", *options, "--delay", str(DELAY_MS), "--json", result]
+    delay = within(DELAY_MS)  # so that what the processor does stays little beside it
+    command = [sys.executable, "benchmarks/latency.py", *options, "--delay", str(delay), "--json", result]
     subprocess.run(command, check=True, cwd=ROOT, timeout=within(60), stdout=subprocess.DEVNULL)
     for found in json.loads(result.read_text(encoding="utf-8")):
-        delays = statistics.median(found["samples_s"]) * 1e3 / DELAY_MS
+        delays = statistics.mean(found["samples_s"]) * 1e3 / delay
         # Up to 8 hosts tell each other directly what they vote; the data come along. That cannot be shorter,
         # and what the processor does is longer than it looks where many ranks share it.
         rounds = 1 if found["hosts"] <= 8 else math.log2(found["hosts"])
-        assert 0.9 * rounds <= delays < rounds + within(2), found
+        assert 0.9 * rounds <= delays < rounds + 2, found
