@@ -20,6 +20,8 @@ TITLE = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 ROW = re.compile(r"<tr>\s*<td.*?</tr>", re.DOTALL)
 TAG = re.compile(r"<[^>]+>")
 
+# How code is coloured, by the ending of its file or by its name.
+LANGUAGES = {".py": "python", ".json": "json", ".yaml": "yaml", ".sbatch": "bash", "Dockerfile": "docker"}
 # File of the repository -> page of the site.
 PAGES = {
     "README.md": "index.md",
@@ -32,9 +34,9 @@ PAGES = {
     "examples/README.md": "examples/index.md",
 }
 PAGES |= {
-    f"examples/{path.name}": f"examples/{path.stem}.md"
-    for path in sorted((ROOT / "examples").iterdir())
-    if path.suffix in (".py", ".json")
+    path.relative_to(ROOT).as_posix(): path.relative_to(ROOT).with_suffix(".md").as_posix()
+    for path in sorted((ROOT / "examples").rglob("*"))
+    if path.suffix in LANGUAGES or path.name in LANGUAGES
 }
 # Modules whose functions have a page.
 MODULES = (
@@ -92,7 +94,7 @@ def content(source: str) -> str:
     path = Path(source)
     if path.suffix == ".md":
         return text
-    language = {".py": "python", ".json": "json"}.get(path.suffix, "text")
+    language = LANGUAGES.get(path.suffix) or LANGUAGES.get(path.name, "text")
     return f"# {path.name}\n\n```{language}\n{text}```\n"
 
 

@@ -29,6 +29,7 @@ site, api_reference = script("site"), script("api_reference")
         ("torch.md", "[a](../examples/torch_digits.py)", "[a](examples/torch_digits.md)"),
         ("torch.md", "[a](concepts.md#process-sets)", "[a](concepts.md#process-sets)"),
         ("examples/index.md", "[a](torch_digits.py)", "[a](torch_digits.md)"),
+        ("slurm.md", "[a](../examples/slurm/job.sbatch)", "[a](examples/slurm/job.md)"),
         ("migrating.md", "[a](../README.md#what-works)", "[a](index.md#what-works)"),
         ("torch.md", "[a](https://example.org/docs/torch.md)", "[a](https://example.org/docs/torch.md)"),
         ("torch.md", "[a](#gpus)", "[a](#gpus)"),
