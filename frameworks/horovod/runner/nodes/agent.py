@@ -74,9 +74,10 @@ class Agent:
         while not (self._is_done or self._is_orphan):
             self._step(time.monotonic() + 1.0)
             self._tell_finished()
-            if self._notice.look(time.monotonic()):
+            if self._notice.look(time.monotonic()) and self._leaving is None:  # nothing calls it back
                 self._channel.send(Tag.NOTICED, int(self._notice.is_given))
             if self._leaving is not None and self._node is not None and not self._node.has_ranks:
+                self._say_the_last(time.monotonic() + _LAST_SECONDS)  # also how its workers have left
                 self._is_orphan, self._status = True, 128 + self._leaving
             if time.monotonic() > self._heard + self._carrier.patience and not self._carrier.is_paused:
                 self._end_on_silence()
