@@ -52,6 +52,8 @@ class Keeper:
         say: Callable[[str], None] | None = None,
     ) -> None:
         self._optuna = import_optuna()
+        # One rank among many would print them. The filter stays: ``catch_warnings`` is not for threads.
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"optuna\.")
         self.study = study
         self._wanted = wanted
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
@@ -96,13 +98,11 @@ class Keeper:
     ) -> Any:
         """A value of a parameter; of a categorical one, whose choices are ``low``, its position."""
         trial = self._running[number]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # one rank among many would print them
-            if kind == "float":
-                return trial.suggest_float(name, low, high, **options)
-            if kind == "int":
-                return trial.suggest_int(name, low, high, **options)
-            value = trial.suggest_categorical(name, low)
+        if kind == "float":
+            return trial.suggest_float(name, low, high, **options)
+        if kind == "int":
+            return trial.suggest_int(name, low, high, **options)
+        value = trial.suggest_categorical(name, low)
         return next(at for at, choice in enumerate(low) if choice == value and type(choice) is type(value))
 
     def report(self, number: int, value: float, step: int) -> None:

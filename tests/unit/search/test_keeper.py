@@ -1,5 +1,6 @@
 """The study on the rank that has it: who gets which trial, what is counted, what is run again."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -36,6 +37,21 @@ def test_the_value_of_a_trial_is_the_mean_of_its_ranks() -> None:
         keeper.end(number, value(*given_values))
     assert keeper.next(0) is None and keeper.best() == [0]
     assert [trial["values"] for trial in keeper.trials()] == [[2.0], [4.5]]
+
+
+def test_what_optuna_warns_of_is_not_printed_by_one_rank_among_many() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        keeper = keeper_of(new_study(), 1)
+        filters = list(warnings.filters)
+        number = keeper.next(0)
+        assert number is not None
+        for _ in range(2):
+            keeper.report(number, 1.0, 0)
+        keeper.suggest(number, "float", "x", 0.0, 1.0, {"step": 0.3, "log": False})
+        keeper.suggest(number, "categorical", "c", [[1, 2], "a"], None, {})
+        assert warnings.filters == filters
+    assert not seen
 
 
 def test_the_first_error_is_that_of_no_consequence() -> None:
