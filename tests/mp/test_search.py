@@ -39,7 +39,7 @@ def test_two_teams_find_what_one_finds(tmp_path: Path, alone: Any) -> None:
     assert found["best"] == pytest.approx(alone["best"]) and params(found) == params(alone)
     assert {trial["team"] for trial in found["trials"]} == {0, 1}
     assert {trial["state"] for trial in found["trials"]} == {"COMPLETE"}
-    assert "search: 12 of 12 trials, best" in output
+    assert "search: 12 of 12 trials, best" in output and "UserWarning" not in output
 
 
 def test_a_trial_that_raises_and_a_study_that_is_full(tmp_path: Path, alone: Any) -> None:

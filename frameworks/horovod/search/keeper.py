@@ -21,11 +21,13 @@ _NO_OPTUNA = "hvd.search needs Optuna: pip install horovod[search], or pip insta
 
 
 def import_optuna() -> Any:
-    """The package. Raises ImportError, which says what to install."""
+    """The package; what it warns of is not printed. Raises ImportError, which says what to install."""
     try:
         import optuna
     except ImportError as error:
         raise ImportError(_NO_OPTUNA) from error
+    # One rank among many would print it. The filter stays: ``catch_warnings`` is not for threads.
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"optuna\.")
     return optuna
 
 
@@ -52,8 +54,6 @@ class Keeper:
         say: Callable[[str], None] | None = None,
     ) -> None:
         self._optuna = import_optuna()
-        # One rank among many would print them. The filter stays: ``catch_warnings`` is not for threads.
-        warnings.filterwarnings("ignore", category=UserWarning, module=r"optuna\.")
         self.study = study
         self._wanted = wanted
         self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
