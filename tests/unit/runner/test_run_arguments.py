@@ -100,6 +100,12 @@ def test_refusals_of_horovodrun_name_the_arguments(said, meant):
     assert arguments.refusal(said) == meant
 
 
+def test_warnings_of_horovodrun_name_the_arguments(capfd):
+    assert horovod.run(len, ("ab",), num_proc=1, max_num_proc=2, use_gloo=True) == [2]
+    said = capfd.readouterr().err
+    assert "max_num_proc has no effect: only in an elastic job; give min_num_proc, too" in said, said
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [

@@ -25,10 +25,14 @@ def words(given: Mapping[str, Any]) -> list[str]:
 
 def refusal(text: str) -> str:
     """What horovodrun says against its options, for somebody who gave arguments."""
-    message = _LAUNCHERS_WORDS.sub("", text.strip())
+    return f"horovod.run: {by_arguments(_LAUNCHERS_WORDS.sub('', text.strip()))}"
+
+
+def by_arguments(message: str) -> str:
+    """A text that names options, with the arguments in their place."""
     for name, option in BY_ARGUMENT.items():
         for flag in option.flags.split():
             word = rf"(?<![\w-]){re.escape(flag)}(?![\w-])"
             message = re.sub(rf"{word} (?=\d)", f"{name}=", message)
             message = re.sub(word, name, message)
-    return f"horovod.run: {message}"
+    return message

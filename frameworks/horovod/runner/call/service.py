@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 
 from .. import launch
+from .arguments import by_arguments
 from .call import Call
 
 _USAGE_STATUS = 2
@@ -47,6 +48,7 @@ def _run(words: Sequence[str], call: Call) -> int:
         call.outcome.refusal = told.getvalue()
         return _USAGE_STATUS
     sys.stderr.write(told.getvalue())
+    arguments.warnings = [by_arguments(warning) for warning in arguments.warnings]
     call.outcome.size = arguments.num_proc
     return launch.start_job(arguments, call)
 
