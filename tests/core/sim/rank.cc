@@ -113,8 +113,7 @@ void Rank::Act() {
   job_->world.SetTimer(rank_, next);
 }
 
-// Otherwise the engine sleeps, whatever arrives. Where nothing is up to chance it looks all the
-// same.
+// Otherwise the engine sleeps, whatever arrives; where nothing is up to chance it looks.
 bool Rank::HasWork() const {
   return job_->plan.computes >= 0 || queue_.in_flight() > 0 ||
          std::any_of(sets_.begin(), sets_.end(), [](const auto& set) { return !set->idle(); });
@@ -125,8 +124,7 @@ bool Rank::Relays() const {
   return std::any_of(sets_.begin(), sets_.end(), [](const auto& set) { return set->relays(); });
 }
 
-// Whether a heartbeat wakes the engine for others that may need it. While it has work, those wake
-// it in time: heartbeats do so only where reports are checked.
+// Whether a heartbeat wakes the engine for others: only where reports are checked.
 bool Rank::Beats() const {
   const bool counts_on_wakers = !job_->plan.slow && job_->plan.ending == Ending::kDone;
   return !HasWork() || !counts_on_wakers;
@@ -159,8 +157,7 @@ void Rank::MeetEnd() {
   if (sets_.empty()) return;
   if (plan.ending == Ending::kDone || rank_ != plan.victim || ended_ || step_ < plan.ends_at)
     return;
-  // With something in flight it may be missed in the middle of that, of which no report tells; and
-  // the root is the one to report.
+  // With something in flight it may be missed in the middle of that; the root is to report.
   const bool missed = flights_.empty() && sets_.front()->root() == nullptr;
   if ((plan.ending != Ending::kDeath && !missed) || !random().OneIn(3)) return;
   ended_ = true;
