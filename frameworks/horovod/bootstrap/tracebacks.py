@@ -5,23 +5,16 @@ Only the text differs. An exception keeps its whole traceback, for debuggers and
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import threading
-import traceback
 from types import TracebackType
-from typing import Any
-
-from .variables import flag
 
 VARIABLE = "HOROVOD_FULL_TRACEBACK"
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-# What no code here raises on purpose: when the innermost call is one of ours, the fault is, too.
-_FAULTS = (AssertionError, AttributeError, LookupError, NameError)
 
 
 def is_ours(filename: str) -> bool:
@@ -44,34 +37,9 @@ def install() -> None:
 
 def formatted(error: BaseException) -> str:
     """The traceback of an exception and of those that led to it, folded."""
-    shown = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
-    if not flag(VARIABLE):
-        _fold(shown, error)
-    return "".join(shown.format())
+    from . import folding  # late: most programs raise nothing
 
-
-class _Folded(traceback.StackSummary):
-    """Calls whose text has one line for those in a row that are within this library."""
-
-    def format(self, **options: Any) -> list[str]:
-        lines: list[str] = []
-        for ours, calls in itertools.groupby(self, key=lambda call: is_ours(call.filename)):
-            group = list(calls)
-            plural = "s" if len(group) > 1 else ""
-            note = f"  [{len(group)} call{plural} within horovod; {VARIABLE}=1 shows them]\n"
-            lines += [note] if ours else traceback.StackSummary.from_list(group).format(**options)
-        return lines
-
-
-def _fold(shown: traceback.TracebackException, error: BaseException) -> None:
-    is_fault = isinstance(error, _FAULTS) and bool(shown.stack) and is_ours(shown.stack[-1].filename)
-    if not is_fault:
-        shown.stack = _Folded(shown.stack)
-    inner = [(shown.__cause__, error.__cause__), (shown.__context__, error.__context__)]
-    inner += zip(getattr(shown, "exceptions", None) or (), getattr(error, "exceptions", ()), strict=False)
-    for part, its_error in inner:
-        if part is not None and its_error is not None:
-            _fold(part, its_error)
+    return folding.formatted(error)
 
 
 def _show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

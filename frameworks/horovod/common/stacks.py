@@ -12,12 +12,15 @@ import faulthandler
 import signal
 import sys
 import threading
-import traceback
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from horovod import _core
 from horovod.bootstrap.text import escaped
 from horovod.bootstrap.tracebacks import is_of_program, is_ours
+
+if TYPE_CHECKING:
+    import traceback
 
 _INNERMOST = 6
 _THREAD = "hvd-stacks"
@@ -102,6 +105,8 @@ def _caught_signals() -> int:
 
 def describe(rank: int, frames: dict[int, FrameType]) -> str:
     """The innermost calls of each thread and the program's own call, the main thread first, in few lines."""
+    import traceback  # late: few jobs stall
+
     names = {thread.ident or 0: thread.name for thread in threading.enumerate()}
     main = threading.main_thread().ident
     lines = [f"Python stacks of rank {rank}, innermost call last:"]
