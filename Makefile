@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 # Unit tests at a time; each process loads PyTorch.
 TEST_JOBS ?= 2
 # The tests that start processes often wait.
-MP_JOBS ?= 6
+MP_JOBS ?= 4
 # SLOW=1 runs the tests that are marked slow, too, as CI does.
 SLOW ?=
 # Each of these loads TensorFlow.
