@@ -147,7 +147,7 @@ def test_events_tell_what_happens(tmp_path: Path, way: str) -> None:
 
 def test_a_job_that_cannot_start_is_an_event_too(tmp_path: Path) -> None:
     missing = "no-such-host.invalid"
-    command = ("--json", "-np", "1", "-H", f"{missing}:1", "--start-timeout", "20", sys.executable)
+    command = ("--json", "-np", "1", "-H", f"{missing}:1", "--start-timeout", "20", "true")
     status, stdout, stderr = Launcher().run(*command)
     said, end = (json.loads(line) for line in stdout.splitlines())
     assert status != 0 and (end["event"], end["status"]) == ("end", status)

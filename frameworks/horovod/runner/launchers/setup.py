@@ -124,7 +124,7 @@ def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
             stack.callback(loop.close)
             stage = Stage(loop, sinks, files, journal, stack)
             status = supervise(job, stage)
-            if job.output.is_verbose or (sinks[1].is_terminal and not job.output.is_json):
+            if (job.output.is_verbose or sinks[1].is_terminal) and not job.output.is_json:
                 _close(job, time.monotonic() - begin, status, stage.notes)
             return status
         except ReachError as error:
