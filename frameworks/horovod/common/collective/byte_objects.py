@@ -28,12 +28,15 @@ def _address(data: bytearray) -> int:
 
 
 class ByteGlue(TensorGlue[bytearray]):
-    """A bytearray as a one-dimensional tensor of bytes."""
+    """A bytearray as a one-dimensional tensor: of bytes, or what ``dtype`` and its ``width`` say."""
+
+    dtype = DTYPES["uint8"]
+    width = 1
 
     def describe(self, tensor: bytearray) -> Spec | None:
         address = _address(tensor)
         size = len(tensor)
-        return (address, address, DTYPES["uint8"], (size,), size, size) if tensor else None
+        return (address, address, self.dtype, (size // self.width,), size, size) if tensor else None
 
     def place(self, tensor: bytearray, result: Result, purpose: Purpose) -> Placement[bytearray]:
         address = _address(tensor)
@@ -43,7 +46,8 @@ class ByteGlue(TensorGlue[bytearray]):
 
         size = len(tensor)
         to, room = (address, size) if result is Result.IN_PLACE else (0, 0)
-        return Placement((address, to, DTYPES["uint8"], (size,), size, room), tensor, finish)
+        spec = (address, to, self.dtype, (size // self.width,), size, room)
+        return Placement(spec, tensor, finish)
 
     def device(self, tensor: bytearray) -> object:
         return "cpu"

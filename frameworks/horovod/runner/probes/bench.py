@@ -7,7 +7,6 @@ an allreduce, (n - 1) / n for a reducescatter or an allgather, 1 for a broadcast
 """
 
 import argparse
-import ctypes
 import json
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from collections.abc import Callable
 from horovod.common import basics
 from horovod.common.collective.byte_objects import ByteGlue, objects
 from horovod.common.collective.collectives import Collectives
-from horovod.common.collective.tensor_glue import DTYPES, Output, Placement, Purpose, Result, Spec
+from horovod.common.collective.tensor_glue import DTYPES
 from horovod.common.reduce_ops import Sum
 
 _FLOAT_BYTES = 4
@@ -27,20 +26,8 @@ _COPY_BYTES = 64 << 20
 class FloatGlue(ByteGlue):
     """A bytearray as a one-dimensional tensor of floats of 32 bits."""
 
-    def describe(self, tensor: bytearray) -> Spec | None:
-        address = ctypes.addressof(ctypes.c_char.from_buffer(tensor))
-        size = len(tensor)
-        return (address, address, DTYPES["float32"], (size // _FLOAT_BYTES,), size, size)
-
-    def place(self, tensor: bytearray, result: Result, purpose: Purpose) -> Placement[bytearray]:
-        address, size = ctypes.addressof(ctypes.c_char.from_buffer(tensor)), len(tensor)
-
-        def finish(output: Output | None) -> bytearray:
-            return tensor if output is None else bytearray(output.tobytes())
-
-        to, room = (address, size) if result is Result.IN_PLACE else (0, 0)
-        spec = (address, to, DTYPES["float32"], (size // _FLOAT_BYTES,), size, room)
-        return Placement(spec, tensor, finish)
+    dtype = DTYPES["float32"]
+    width = _FLOAT_BYTES
 
 
 operations = Collectives(FloatGlue())
