@@ -1,10 +1,13 @@
 """A program that uses every public name of horovod.torch, with the documented arguments by name."""
 
 import asyncio
+import importlib.util
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 import horovod.torch as hvd
@@ -34,6 +37,7 @@ def ranks_call_everything() -> list[str]:
     process_sets(h)
     training(h)
     elastic_training(h)
+    searching(h)
     h.shutdown()
     assert not h.is_initialized()
     return sorted(set(hvd.__all__) - h.used)
@@ -192,6 +196,22 @@ def elastic_training(h: Names) -> None:
     options = {"every_commits": 1, "every_seconds": None, "keep": 1, "allow_pickle": False}
     decorated = h.elastic.run(checkpoint_dir=tempfile.mkdtemp(), **options)
     assert decorated(train)(state) == 4
+
+
+def searching(h: Names) -> None:
+    def objective(trial: Any) -> float:
+        if trial.number == 1:
+            raise h.TrialPruned
+        return trial.suggest_float("x", 0.0, 1.0)
+
+    options = {"trials": 2, "ranks_per_trial": 2, "storage": f"{tempfile.mkdtemp()}/journal", "seed": 0}
+    if importlib.util.find_spec("optuna") is None:
+        with pytest.raises(ImportError, match="optuna"):
+            h.search(objective, **options)
+        assert issubclass(h.TrialPruned, Exception)
+    else:
+        states = [trial["state"] for trial in h.search(objective, **options).trials]
+        assert states == ["COMPLETE", "PRUNED"]
 
 
 def test_every_public_name_does_what_it_says(run_ranks) -> None:

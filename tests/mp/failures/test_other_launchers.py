@@ -63,12 +63,12 @@ FAULTS = {
         signal.SIGSTOP, r"has not responded for \S+ s \(process is stopped\)", 10.0, gone_in=20.0
     ),
     # srun asks for it twice; the others are quicker by it. torchrun's own process may abort when the second
-    # one comes at an ill moment.
+    # one comes at an ill moment. A rank that sees another one leave before it is interrupted raises: 1.
     "Ctrl-C": Fault(
         signal.SIGINT,
         to_launcher=True,
         twice=True,
-        statuses={"MPICH's mpirun": (2, 9, 11, 255), "srun": (130, 137), "torchrun": (1, -2, -6, 130)},
+        statuses={"MPICH's mpirun": (1, 2, 3, 9, 11, 255), "srun": (130, 137), "torchrun": (1, -2, -6, 130)},
     ),
     "launcher killed": Fault(
         signal.SIGKILL, gone_in=5.0, to_launcher=True, statuses=dict.fromkeys(LAUNCHERS, (-9,))

@@ -24,7 +24,7 @@ WORK = """
 import plain_horovod as hvd
 hvd.init()
 value = hvd.allreduce_(bytearray([hvd.rank() + 1]), op=1, name="x")
-print("rank", hvd.rank(), "of", hvd.local_size(), "has", value[0], flush=True)
+print(f"rank {hvd.rank()} of {hvd.local_size()} has {value[0]}\\n", end="", flush=True)
 """
 PYTHON = f"{sys.executable} -c 'import os; exec(os.environ[\"WORK\"])'"
 WAITS = WORK + "import time; time.sleep(600)"

@@ -228,7 +228,7 @@ def test_without_an_mpirun_the_remedy_is_said(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / name).write_text("#!/bin/sh\necho hello\n")
         (folder / name).chmod(0o755)
-        status, stdout, stderr = Launcher().run("--mpi", "-np", "1", sys.executable, PATH=str(folder))
+        status, stdout, stderr = Launcher().run("--mpi", "-np", "1", *script("pass"), PATH=str(folder))
         assert (status, stdout) == (2, b"") and said in stderr.decode(), stderr
 
 

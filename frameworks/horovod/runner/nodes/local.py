@@ -23,6 +23,8 @@ _LINGER_SECONDS = 0.3
 _STRAY_TERM_SECONDS = 0.5
 _STRAY_KILL_SECONDS = 1.0
 _STRAY_POLL_SECONDS = 0.01
+_STOP_SECONDS = 1.0
+_STOP_POLL_SECONDS = 0.005
 _OF_GROUPS = (signal.SIGINT, signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)  # as those of a terminal
 _NEVER = float("inf")
 
@@ -131,6 +133,8 @@ class LocalNode:
         _signal_groups(groups, number)
         if number in (signal.SIGINT, signal.SIGTERM):
             _signal_groups(groups, signal.SIGCONT)
+        elif number == signal.SIGSTOP:
+            _wait_until_stopped(groups)
 
     def signal_one(self, rank: int, number: int) -> None:
         """Sends a signal to the process group of one rank, if it lives."""
@@ -278,6 +282,13 @@ def _signal_groups(groups: Collection[int], number: int) -> None:
             return
     for group in groups:
         _signal_group(group, number)
+
+
+def _wait_until_stopped(groups: Collection[int]) -> None:
+    """A process that has the signal and has not run since still takes what comes: keys for the shell."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    while time.monotonic() < deadline and not all(map(guard.is_stopped, guard.in_groups(groups))):
+        time.sleep(_STOP_POLL_SECONDS)
 
 
 def _signal_group(group: int, number: int) -> None:
