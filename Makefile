@@ -47,6 +47,8 @@ CXX_FILES = $(shell find core frameworks tests/core tests/fuzz -name '*.h' -o -n
 SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich openmpi-bin openssh-client openssh-server
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+# Images of containers set it, and each of some thousand processes then compiles PyTorch anew: twice the time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full test-arm tsan asan lint format bench site docs test-deps clean
