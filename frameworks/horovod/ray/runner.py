@@ -1,0 +1,227 @@
+"""``RayExecutor``: a job on a Ray cluster."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from horovod.bootstrap.network.interfaces import INTERFACES_VARIABLE
+
+from .static import StaticJob
+from .strategy import Strategy
+
+_PLACEMENT_SECONDS, _START_SECONDS = 100, 30
+
+
+@dataclass
+class MiniSettings:
+    """What an executor has to know; an object of another class with these attributes will do. The ones of ssh
+    are accepted: nothing is reached by it.
+    """
+
+    nics: Any = None
+    verbose: int = 1
+    key: str | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    ssh_str: str | None = None
+    timeout_s: float = 300
+    placement_group_timeout_s: float = _PLACEMENT_SECONDS
+
+
+class RayExecutor:
+    """A job whose ranks are actors of a Ray cluster.
+
+    Args:
+        settings: of ``create_settings``, or any other Settings.
+        num_workers: how many ranks there are; they go where there is room, on as few nodes as possible.
+        num_hosts: in place of that: on how many nodes there are ``num_workers_per_host`` ranks each.
+        num_workers_per_host: see ``num_hosts``.
+        cpus_per_worker: how many CPUs of the cluster each rank takes.
+        use_gpu: whether ranks take GPUs, too.
+        gpus_per_worker: how many, 1 by default.
+        use_current_placement_group: in a placement group that this process is in, the ranks take its bundles.
+        min_workers: makes the job elastic: it goes on as long as there are so many ranks.
+        max_workers: to how many ranks an elastic job may grow.
+        reset_limit: how often the ranks of an elastic job may start again.
+        cooldown_range: the shortest and the longest time, in seconds, for which a node is left alone where
+            ranks of an elastic job fail again and again.
+        elastic_timeout: how many seconds an elastic job waits for ``min_workers``.
+        override_discovery: whether an elastic job asks Ray for the nodes, and not ``settings.discovery``.
+
+    Raises:
+        ValueError: the numbers contradict each other.
+    """
+
+    def __init__(
+        self,
+        settings: Any,
+        num_workers: int | None = None,
+        num_hosts: int | None = None,
+        num_workers_per_host: int = 1,
+        cpus_per_worker: int = 1,
+        use_gpu: bool = False,
+        gpus_per_worker: int | None = None,
+        use_current_placement_group: bool = True,
+        min_workers: int | None = None,
+        max_workers: int | None = None,
+        reset_limit: int | None = None,
+        cooldown_range: Sequence[float] | None = None,
+        elastic_timeout: float = 600,
+        override_discovery: bool = True,
+    ) -> None:
+        check_gpus(use_gpu, gpus_per_worker)
+        is_elastic = min_workers is not None or max_workers is not None
+        if num_workers is not None and num_hosts is not None:
+            raise ValueError("RayExecutor: num_workers and num_hosts exclude each other: give one of them")
+        if num_workers is None and num_hosts is None and min_workers is None:
+            raise ValueError("RayExecutor: say how many ranks there are: num_workers, or num_hosts")
+        if is_elastic and num_hosts is not None:
+            raise ValueError("RayExecutor: an elastic job (min_workers) has no num_hosts")
+        self.settings = settings
+        per_host = None if num_hosts is None else num_workers_per_host
+        count = num_workers if num_hosts is None else num_hosts * num_workers_per_host
+        if count is not None and count < 1:
+            raise ValueError(f"RayExecutor: a job has at least 1 rank, and {count} are asked for")
+        self._strategy = Strategy(
+            count or 0,
+            cpus_per_worker,
+            (gpus_per_worker or 1) if use_gpu else 0,
+            _number(settings, "placement_group_timeout_s", _PLACEMENT_SECONDS),
+            per_host,
+            use_current_placement_group,
+        )
+        self.adapter: StaticJob | None = None
+
+    @classmethod
+    def create_settings(
+        cls,
+        timeout_s: float = 30,
+        ssh_identity_file: str | None = None,
+        ssh_str: str | None = None,
+        placement_group_timeout_s: float = _PLACEMENT_SECONDS,
+        nics: Any = None,
+    ) -> MiniSettings:
+        """What the constructor wants to have.
+
+        Args:
+            timeout_s: how many seconds the ranks wait for each other in ``hvd.init()``.
+            ssh_identity_file: accepted, and not used.
+            ssh_str: likewise; it is written nowhere.
+            placement_group_timeout_s: how many seconds to wait for room in the cluster.
+            nics: the network interfaces that the ranks may use.
+        """
+        return MiniSettings(
+            nics=nics,
+            ssh_identity_file=ssh_identity_file,
+            timeout_s=timeout_s,
+            placement_group_timeout_s=placement_group_timeout_s,
+        )
+
+    @property
+    def workers(self) -> list[Any]:
+        """The actors, in the order of their ranks."""
+        return [] if self.adapter is None else self.adapter.workers
+
+    def start(
+        self,
+        executable_cls: type | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: Mapping[str, Any] | None = None,
+        extra_env_vars: Mapping[str, str] | None = None,
+    ) -> None:
+        """Starts the ranks.
+
+        Args:
+            executable_cls: each rank makes an object of this class, for ``execute``.
+            executable_args: its positional arguments.
+            executable_kwargs: its keyword arguments.
+            extra_env_vars: variables for the environment of the ranks. They come when Python runs already,
+                and before anything of yours: what must be there earlier belongs into ``runtime_env``.
+
+        Raises:
+            TimeoutError: the cluster has no room, with what is wanted and what is available.
+        """
+        self.shutdown()
+        variables = {**nics_to_env_var(getattr(self.settings, "nics", None)), **(extra_env_vars or {})}
+        job = StaticJob(self._strategy, variables, _number(self.settings, "timeout_s", _START_SECONDS))
+        try:
+            self.adapter = job
+            job.start(executable_cls, executable_args or (), executable_kwargs or {})
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callable[[Any], Any]] | None = None,
+    ) -> list[Any]:
+        """Calls a function on each rank.
+
+        Args:
+            fn: it calls ``hvd.init()``, as in any other job.
+            args: its positional arguments, the same on every rank.
+            kwargs: its keyword arguments.
+            callbacks: each is called with every value that a rank gives to ``ray_logger.log``.
+
+        Returns:
+            What it returned, in the order of the ranks.
+
+        Raises:
+            RankFailedError: a rank has ended; the text names it, its node and how, within about a second.
+            Exception: what the function raised on the rank that failed first.
+        """
+        return self._job.run(fn, args, kwargs, callbacks or ())
+
+    def run_remote(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """The same without waiting: references to what ``fn`` returns, in the order of the ranks."""
+        return self._job.run_remote(fn, args, kwargs)
+
+    def execute(
+        self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None
+    ) -> list[Any]:
+        """Calls ``fn(executable)`` on each rank, with its object of ``executable_cls``, or None."""
+        return self._job.execute(fn, callbacks or ())
+
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """Calls ``fn(executable)`` on rank 0."""
+        return self._job.execute_single(fn)
+
+    def shutdown(self) -> None:
+        """Ends the ranks and gives their resources back. Idempotent."""
+        job, self.adapter = self.adapter, None
+        if job is not None:
+            job.shutdown()
+
+    @property
+    def _job(self) -> StaticJob:
+        if self.adapter is None:
+            raise RuntimeError("RayExecutor: call start() first")
+        return self.adapter
+
+
+def check_gpus(use_gpu: bool, count: int | None) -> None:
+    """Raises ValueError for GPUs that nobody uses."""
+    if count is not None and not use_gpu:
+        raise ValueError(f"gpus_per_worker={count} without use_gpu=True: no GPUs would be used")
+    if count is not None and count < 1:
+        raise ValueError(f"gpus_per_worker={count}: a rank that uses GPUs has at least 1")
+
+
+def nics_to_env_var(nics: Any) -> dict[str, str]:
+    """The variable that says on which network interfaces ranks meet; none where none are named."""
+    names = nics.split(",") if isinstance(nics, str) else sorted(nics or ())
+    return {INTERFACES_VARIABLE: ",".join(names)} if names else {}
+
+
+def _number(settings: Any, name: str, default: float) -> float:
+    """Of settings that may have another class, or be none."""
+    found = getattr(settings, name, None)
+    return default if found is None else float(found)

@@ -1,0 +1,55 @@
+"""A Ray cluster of two nodes on this machine, of two CPUs each."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+# Before Ray is imported. A new cluster would write a token into the user's home otherwise.
+os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0")
+import cloudpickle
+import ray
+import ray_programs
+from load import within
+from ray.cluster_utils import Cluster
+
+# Ranks do not find the modules of tests.
+for pickler in (cloudpickle, ray.cloudpickle):
+    pickler.register_pickle_by_value(ray_programs)
+
+_HEALTH = {"initial_delay_ms": 0, "period_ms": 500, "failure_threshold": 2}
+NODE = {"num_cpus": 2, "object_store_memory": 80_000_000}
+START_SECONDS = 60
+
+
+@pytest.fixture(scope="session")
+def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Makes it when a test asks for the first node."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        settings = {f"health_check_{name}": value for name, value in _HEALTH.items()}
+        head = {**NODE, "include_dashboard": False, "_system_config": settings}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+@pytest.fixture
+def cluster(new_cluster: Any) -> Any:
+    """Two nodes, and this process as a driver, whatever the test before has done to them."""
+    while len(new_cluster.worker_nodes) < 1:
+        new_cluster.add_node(**NODE)
+    new_cluster.wait_for_nodes(within(START_SECONDS))
+    if not ray.is_initialized():
+        ray.init(address=new_cluster.address, log_to_driver=False)
+    return new_cluster
+
+
+@pytest.fixture
+def alive(cluster: Any) -> dict[str, Any]:
+    """The nodes of Ray, by their id."""
+    return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}

@@ -1,0 +1,87 @@
+"""What ranks run in the tests of horovod.ray: without a framework, so that they start quickly."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def identity():
+    """Who the rank is, by the library and by the environment."""
+    from horovod.common import basics as hvd
+
+    hvd.init()
+    print(f"rank {hvd.rank()} says something", flush=True)
+    print(f"rank {hvd.rank()} complains", file=sys.stderr)
+    numbers = [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()]
+    return numbers, os.getpid(), dict(os.environ)
+
+
+def logged(step):
+    """Tells the driver something."""
+    from horovod.ray import ray_logger
+
+    ray_logger.log({"step": step, "by": os.environ["HOROVOD_RANK"]})
+    ray_logger.log({"rank": os.environ["HOROVOD_RANK"]}, chief_only=False)
+    print("without a newline", end="")
+
+
+def arrays(count):
+    """An array that only this rank makes."""
+    import numpy
+
+    return numpy.full(count, int(os.environ["HOROVOD_RANK"]), numpy.float32)
+
+
+def exchange(seconds=30.0):
+    """Collectives, one after the other."""
+    from horovod.common import basics as hvd
+    from horovod.common.collective.byte_objects import objects
+
+    hvd.init()
+    end = time.monotonic() + seconds
+    steps = 0
+    while objects.broadcast_object(time.monotonic() < end, root_rank=0):
+        objects.allgather_object(bytes(1000))
+        steps += 1
+    return steps
+
+
+def fails(how, culprit, others="exchange"):
+    """One rank fails while the others go on."""
+    from horovod.common import basics as hvd
+
+    if how != "start":
+        hvd.init()
+    if int(os.environ["HOROVOD_RANK"]) == culprit:
+        time.sleep(0.5)
+        print("my last words", flush=True)
+        if how == "raise":
+            raise ZeroDivisionError("planted")
+        time.sleep(0.2)  # for them to be heard
+        if how == "exit":
+            os._exit(3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if others == "sleep":
+        time.sleep(60)
+    return exchange()
+
+
+def child():
+    """Leaves a process behind."""
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]).pid
+
+
+class Model:
+    """An executable."""
+
+    def __init__(self, weight, bias=0):
+        self.weight, self.bias = weight, bias
+
+    def rank(self):
+        """Uses what the library knows."""
+        from horovod.common import basics as hvd
+
+        hvd.init()
+        return self.weight * hvd.rank() + self.bias

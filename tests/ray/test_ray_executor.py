@@ -1,0 +1,140 @@
+"""RayExecutor: actors that are ranks, on a cluster of two nodes."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import ray_programs as programs
+from load import within
+
+from horovod.ray import RayExecutor
+
+
+@pytest.fixture
+def start(cluster: Any) -> Iterator[Callable[..., RayExecutor]]:
+    """Starts executors, which end with the test."""
+    started: list[RayExecutor] = []
+
+    def new(executable: Any = None, variables: Any = None, **options: Any) -> RayExecutor:
+        settings = RayExecutor.create_settings(timeout_s=within(30), placement_group_timeout_s=within(30))
+        started.append(RayExecutor(settings, **options))
+        started[-1].start(*(executable or ()), extra_env_vars=variables)
+        return started[-1]
+
+    yield new
+    for executor in started:
+        executor.shutdown()
+
+
+def test_ranks_of_two_hosts(start: Any, alive: Any, capsys: Any, tmp_path: Path) -> None:
+    executor = start(num_hosts=2, num_workers_per_host=2, variables={"MY_VARIABLE": "mine"})
+    results = executor.run(programs.identity)
+    assert [numbers for numbers, *_ in results] == [
+        [0, 4, 0, 2, 0, 2],
+        [1, 4, 1, 2, 0, 2],
+        [2, 4, 0, 2, 1, 2],
+        [3, 4, 1, 2, 1, 2],
+    ]
+    environments = [environment for *_, environment in results]
+    assert {environment["MY_VARIABLE"] for environment in environments} == {"mine"}
+    assert environments[0]["HOROVOD_HOSTNAME"] != environments[2]["HOROVOD_HOSTNAME"]
+    shown = capsys.readouterr()
+    for rank in range(4):  # each line, although Ray takes them for one
+        assert f"[{rank}]<stdout>:rank {rank} says something\n" in shown.out
+        assert f"[{rank}]<stderr>:rank {rank} complains\n" in shown.err
+    assert ray.get(executor.run_remote(programs.exchange, [0.2]))[0] > 0
+    assert [pid for _, pid, _ in executor.run(programs.identity)] == [pid for _, pid, _ in results]
+    check_secret_is_hidden(executor, [pid for _, pid, _ in results])
+
+
+def check_secret_is_hidden(executor: RayExecutor, pids: list[int]) -> None:
+    assert executor.adapter is not None and executor.adapter._meeting is not None
+    _, secret = executor.adapter._meeting.terms()
+    forms = secret, secret.hex().encode(), repr(secret)[2:-1].encode()
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    seen = [path for path in session.rglob("*") if path.is_file()]
+    seen += [Path(f"/proc/{pid}/{name}") for pid in [*pids, os.getpid()] for name in ("environ", "cmdline")]
+    assert len(seen) > 20
+    for path in seen:
+        assert not any(form in path.read_bytes() for form in forms), path
+    for _, _, environment in executor.run(programs.identity):
+        assert not any("SECRET" in name for name in environment)
+
+
+def test_what_ranks_return_and_log(start: Any, capsys: Any) -> None:
+    executor = start(num_workers=2)
+    count = 4 << 20
+    for rank, array in enumerate(executor.run(programs.arrays, kwargs={"count": count})):
+        assert array.shape == (count,) and (array == rank).all()
+    heard: list[Any] = []
+    executor.run(programs.logged, [7], callbacks=[heard.append])
+    assert heard.count({"step": 7, "by": "0"}) == 1
+    assert {"rank": "0"} in heard and {"rank": "1"} in heard and len(heard) == 3
+    assert "[1]<stdout>:without a newline\n" in capsys.readouterr().out
+
+
+def test_executable(start: Any) -> None:
+    executor = start((programs.Model, [10], {"bias": 1}), num_workers=3)
+    assert executor.execute(lambda model: model.rank()) == [1, 11, 21]
+    assert executor.execute_single(lambda model: model.weight) == 10
+    executor.shutdown()
+    assert executor.workers == []
+    with pytest.raises(RuntimeError, match=r"start\(\) first"):
+        executor.run(programs.identity)
+
+
+def test_what_ranks_leave_behind_ends_with_them(start: Any) -> None:
+    executor = start(num_workers=1)
+    pid = executor.run(programs.child)[0]
+    assert Path(f"/proc/{pid}").exists()
+    executor.shutdown()
+    end = time.monotonic() + within(5)
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_the_placement_group_of_the_caller(cluster: Any) -> None:
+    group = ray.util.placement_group([{"CPU": 1}] * 3, strategy="PACK")
+    where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+        group, placement_group_capture_child_tasks=True
+    )
+
+    @ray.remote(num_cpus=1, scheduling_strategy=where)
+    def driver() -> Any:
+        executor = RayExecutor(RayExecutor.create_settings(), num_workers=2)
+        executor.start()
+        assert executor.adapter is not None
+        created = executor.adapter.strategy._created_placement_group
+        results = executor.run(programs.identity)
+        executor.shutdown()
+        return created, [numbers[:2] for numbers, *_ in results]
+
+    assert ray.get(driver.remote()) == (None, [[0, 2], [1, 2]])
+    ray.util.remove_placement_group(group)
+
+
+def test_too_few_resources(cluster: Any) -> None:
+    executor = RayExecutor(RayExecutor.create_settings(placement_group_timeout_s=1), num_workers=9)
+    with pytest.raises(TimeoutError, match=r"9 bundles of \{'CPU': 1\}.* available are .*'CPU': 4.0"):
+        executor.start()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "num_workers, or num_hosts"),
+        ({"num_workers": 2, "num_hosts": 1}, "exclude each other"),
+        ({"num_workers": 0}, "at least 1 rank"),
+        ({"num_workers": 2, "gpus_per_worker": 1}, "use_gpu=True"),
+        ({"num_workers": 2, "gpus_per_worker": 0, "use_gpu": True}, "at least 1"),
+        ({"num_hosts": 2, "min_workers": 1}, "elastic"),
+    ],
+)
+def test_numbers_that_cannot_be(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        RayExecutor(RayExecutor.create_settings(), **options)
