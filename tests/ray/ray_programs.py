@@ -85,3 +85,26 @@ class Model:
 
         hvd.init()
         return self.weight * hvd.rank() + self.bias
+
+
+def train_until(path):
+    """Trains as long as there is no such file; tells the driver of each step, and of who is there."""
+    from horovod import elastic
+    from horovod.common import basics as hvd
+    from horovod.common.collective.byte_objects import objects
+    from horovod.elastic.decorator import run_with
+    from horovod.ray import ray_logger
+
+    hvd.init()
+
+    @run_with()
+    def loop(state):
+        while not objects.broadcast_object(os.path.exists(path), root_rank=0):
+            there = objects.allgather_object((os.environ["HOROVOD_HOSTNAME"], os.getpid()))
+            time.sleep(0.02)
+            ray_logger.log({"step": state.step, "there": there, "time": time.time()})
+            state.step += 1
+            state.commit()
+        return hvd.rank(), hvd.size(), state.step
+
+    return loop(elastic.ObjectState(objects.broadcast_object, hvd.rank, step=0))

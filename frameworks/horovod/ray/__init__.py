@@ -19,7 +19,8 @@ except ImportError as error:
     raise ImportError("horovod.ray needs Ray: pip install 'horovod[ray]'") from error
 
 from horovod.ray import ray_logger
+from horovod.ray.elastic import ElasticRayExecutor, RayHostDiscovery
 from horovod.ray.runner import RayExecutor
 from horovod.ray.worker import BaseHorovodWorker
 
-__all__ = ["BaseHorovodWorker", "RayExecutor", "ray_logger"]
+__all__ = ["BaseHorovodWorker", "ElasticRayExecutor", "RayExecutor", "RayHostDiscovery", "ray_logger"]

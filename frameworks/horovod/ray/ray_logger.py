@@ -5,6 +5,11 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import cloudpickle
+
+from horovod.bootstrap.start_settings import is_elastic
+from horovod.runner.call import notes
+
 
 class Queue(Protocol):
     """What takes the values of this process."""
@@ -31,7 +36,9 @@ def log(info_dict: Mapping[str, Any], chief_only: bool = True) -> None:
     """
     if chief_only and os.environ.get("HOROVOD_RANK") != "0":
         return
-    if _queue is None:
-        warnings.warn("ray_logger.log: this process is no rank of an executor", stacklevel=2)
-    else:
+    if _queue is not None:
         _queue.put(info_dict)
+    elif is_elastic(os.environ):
+        notes.send(cloudpickle.dumps(info_dict))
+    else:
+        warnings.warn("ray_logger.log: this process is no rank of an executor", stacklevel=2)

@@ -1,31 +1,17 @@
 """``RayExecutor``: a job on a Ray cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from horovod.bootstrap.network.interfaces import INTERFACES_VARIABLE
-
+from .elastic import Elastic, ElasticJob
+from .nodes import RayHostDiscovery
+from .settings import PLACEMENT_SECONDS, MiniSettings, check_gpus, nics_to_env_var, number
 from .static import StaticJob
 from .strategy import Strategy
 
-_PLACEMENT_SECONDS, _START_SECONDS = 100, 30
+__all__ = ["MiniSettings", "RayExecutor"]
 
-
-@dataclass
-class MiniSettings:
-    """What an executor has to know; an object of another class with these attributes will do. The ones of ssh
-    are accepted: nothing is reached by it.
-    """
-
-    nics: Any = None
-    verbose: int = 1
-    key: str | None = None
-    ssh_port: int | None = None
-    ssh_identity_file: str | None = None
-    ssh_str: str | None = None
-    timeout_s: float = 300
-    placement_group_timeout_s: float = _PLACEMENT_SECONDS
+_START_SECONDS = 30
 
 
 class RayExecutor:
@@ -78,19 +64,34 @@ class RayExecutor:
         if is_elastic and num_hosts is not None:
             raise ValueError("RayExecutor: an elastic job (min_workers) has no num_hosts")
         self.settings = settings
+        self.adapter: StaticJob | ElasticJob | None = None
         per_host = None if num_hosts is None else num_workers_per_host
         count = num_workers if num_hosts is None else num_hosts * num_workers_per_host
         if count is not None and count < 1:
             raise ValueError(f"RayExecutor: a job has at least 1 rank, and {count} are asked for")
-        self._strategy = Strategy(
+        gpus = (gpus_per_worker or 1) if use_gpu else 0
+        own = RayHostDiscovery(use_gpu, cpus_per_worker, gpus_per_worker or 1)
+        self._plan: Strategy | Elastic = Strategy(
             count or 0,
             cpus_per_worker,
-            (gpus_per_worker or 1) if use_gpu else 0,
-            _number(settings, "placement_group_timeout_s", _PLACEMENT_SECONDS),
+            gpus,
+            number(settings, "placement_group_timeout_s", PLACEMENT_SECONDS),
             per_host,
             use_current_placement_group,
         )
-        self.adapter: StaticJob | None = None
+        if is_elastic:
+            self._plan = Elastic(
+                min_workers or 1,
+                max_workers,
+                own if override_discovery else settings.discovery,
+                cpus_per_worker,
+                gpus,
+                num_workers,
+                reset_limit,
+                cooldown_range,
+                elastic_timeout,
+                number(settings, "timeout_s", _START_SECONDS),
+            )
 
     @classmethod
     def create_settings(
@@ -98,7 +99,7 @@ class RayExecutor:
         timeout_s: float = 30,
         ssh_identity_file: str | None = None,
         ssh_str: str | None = None,
-        placement_group_timeout_s: float = _PLACEMENT_SECONDS,
+        placement_group_timeout_s: float = PLACEMENT_SECONDS,
         nics: Any = None,
     ) -> MiniSettings:
         """What the constructor wants to have.
@@ -119,8 +120,8 @@ class RayExecutor:
 
     @property
     def workers(self) -> list[Any]:
-        """The actors, in the order of their ranks."""
-        return [] if self.adapter is None else self.adapter.workers
+        """The actors, in the order of their ranks. In an elastic job the ranks are no actors."""
+        return [] if self.adapter is None else list(self.adapter.workers)
 
     def start(
         self,
@@ -143,10 +144,13 @@ class RayExecutor:
         """
         self.shutdown()
         variables = {**nics_to_env_var(getattr(self.settings, "nics", None)), **(extra_env_vars or {})}
-        job = StaticJob(self._strategy, variables, _number(self.settings, "timeout_s", _START_SECONDS))
+        seconds = number(self.settings, "timeout_s", _START_SECONDS)
+        if isinstance(self._plan, Elastic):
+            self.adapter = ElasticJob(self._plan, variables)
+        else:
+            self.adapter = StaticJob(self._plan, variables, seconds)
         try:
-            self.adapter = job
-            job.start(executable_cls, executable_args or (), executable_kwargs or {})
+            self.adapter.start(executable_cls, executable_args or (), executable_kwargs or {})
         except BaseException:
             self.shutdown()
             raise
@@ -201,27 +205,7 @@ class RayExecutor:
             job.shutdown()
 
     @property
-    def _job(self) -> StaticJob:
+    def _job(self) -> StaticJob | ElasticJob:
         if self.adapter is None:
             raise RuntimeError("RayExecutor: call start() first")
         return self.adapter
-
-
-def check_gpus(use_gpu: bool, count: int | None) -> None:
-    """Raises ValueError for GPUs that nobody uses."""
-    if count is not None and not use_gpu:
-        raise ValueError(f"gpus_per_worker={count} without use_gpu=True: no GPUs would be used")
-    if count is not None and count < 1:
-        raise ValueError(f"gpus_per_worker={count}: a rank that uses GPUs has at least 1")
-
-
-def nics_to_env_var(nics: Any) -> dict[str, str]:
-    """The variable that says on which network interfaces ranks meet; none where none are named."""
-    names = nics.split(",") if isinstance(nics, str) else sorted(nics or ())
-    return {INTERFACES_VARIABLE: ",".join(names)} if names else {}
-
-
-def _number(settings: Any, name: str, default: float) -> float:
-    """Of settings that may have another class, or be none."""
-    found = getattr(settings, name, None)
-    return default if found is None else float(found)

@@ -18,6 +18,7 @@ from horovod.runner.report import Process
 from .failures import failure_of, is_told
 from .listener import Listener
 from .meeting import Meeting, new_meeting
+from .nodes import names_of
 from .strategy import Strategy
 from .worker import BaseHorovodWorker, Whereabouts
 
@@ -158,12 +159,6 @@ def placed(places: Sequence[Whereabouts]) -> list[Placement]:
     names = names_of({place.node: place.hostname for place in places})
     counts = Counter(names[place.node] for place in places)
     return allocate([Host(name, count) for name, count in counts.items()], len(places))
-
-
-def names_of(hostnames: Mapping[str, str]) -> dict[str, str]:
-    """What each node is called in a job, by its id: several may be on one machine."""
-    alike = Counter(hostnames.values())
-    return {node: name if alike[name] == 1 else f"{name}-{node[:8]}" for node, name in hostnames.items()}
 
 
 def _variables_of(place: Placement, size: int, common: Mapping[str, str]) -> dict[str, str]:

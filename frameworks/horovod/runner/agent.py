@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from . import meeting, timeouts
+from . import meeting, parent, timeouts
 from .command_line import values
 
 _USAGE_STATUS = 2
@@ -20,6 +20,8 @@ def run_commandline() -> None:
         if sys.stdin is not None and sys.stdin.isatty():
             _parser().error("horovodrun starts this on other hosts; to join a job, give --join HOST:PORT")
         agent.main()
+    if arguments.end_with is not None:
+        parent.end_with(arguments.end_with)
     os._exit(join(arguments.join, arguments.name, arguments.slots, None, arguments.start_timeout))
 
 
@@ -60,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=values.integer, metavar="N", help=slots)
     seconds = f"try for S seconds until horovodrun is there ({_START_SECONDS:g})"
     parser.add_argument("--start-timeout", type=values.seconds, metavar="S", help=seconds)
+    pid = "leave the job, as on SIGTERM, when the parent process, PID, ends"
+    parser.add_argument("--end-with", type=values.integer, metavar="PID", help=pid)
     return parser
 
 

@@ -133,7 +133,7 @@ def test_an_outcome_comes_back():
 def results() -> Iterator[tuple[StoreServer, Results, io.BufferedRandom]]:
     with transfer.nameless_file("test") as file:
         server = StoreServer(_SECRET, 4)
-        taken = Results(file.fileno())
+        taken = Results(file.fileno(), lambda note: None)
         taken.attach(server)
         yield server, taken, file
         server.close()
@@ -228,7 +228,7 @@ def test_a_rank_cannot_change_the_function_nor_send_nonsense(results, key, value
 def test_a_full_device_is_told(results):
     server, _, _ = results
     with open("/dev/full", "wb") as full:
-        Results(full.fileno()).attach(server)
+        Results(full.fileno(), lambda note: None).attach(server)
         server.start()
         with _client(server) as client, pytest.raises(BootstrapError, match="no room for the results"):
             transfer.send(client, Kind.RESULT, b"something")

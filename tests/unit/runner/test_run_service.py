@@ -25,8 +25,8 @@ sys.stdin.readline()
 CHILD = """
 import os, sys, time
 {change}
-from horovod.runner.call import service
-service._end_with(int(sys.argv[1]), int(sys.argv[2]))
+from horovod.runner import parent
+parent.end_with(int(sys.argv[2]), int(sys.argv[1]))
 print("ready", flush=True)
 time.sleep(600)
 """

@@ -1,7 +1,7 @@
 """A call as the launcher has it: the function that it serves to the ranks, and what comes of it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -36,13 +36,15 @@ class Outcome:
 
 
 class Call:
-    """What a job has besides when it runs a function. ``function``, ``results``: descriptors of files."""
+    """What a job has besides when it runs a function. ``function``, ``results``: descriptors of files.
+    ``on_note`` gets what ranks tell while they work, on the thread of the store.
+    """
 
-    def __init__(self, function: int, results: int) -> None:
+    def __init__(self, function: int, results: int, on_note: Callable[[bytes], None]) -> None:
         self.outcome = Outcome()
         self.ranks: Mapping[int, int] | None = None  # in an elastic job, of the workers whose word counts
         self._function = transfer.content(function)
-        self._results = transfer.Results(results)
+        self._results = transfer.Results(results, on_note)
 
     def attach(self, store: StoreServer) -> None:
         """Before the store of the job is started."""

@@ -11,12 +11,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from .call import Outcome
+from .link import Messages
 
 _READ_BYTES = 1 << 16
 _FOLDER = Path(__file__).resolve().parents[3]  # where this horovod lies
@@ -84,17 +85,24 @@ class Text:
 
 
 class Child:
-    """A launcher that runs ``words``, options and command of horovodrun. To be used as a context manager, at
-    whose end it is gone, or will soon be.
+    """A launcher that runs ``words``, options and command of horovodrun, in ``environ``. To be used as a
+    context manager, at whose end it is gone, or will soon be. ``on_note`` gets what ranks tell.
     """
 
-    def __init__(self, words: Sequence[str], call: BinaryIO, results: BinaryIO) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        call: BinaryIO,
+        results: BinaryIO,
+        environ: Mapping[str, str] | None = None,
+        on_note: Callable[[bytes], object] = lambda note: None,
+    ) -> None:
         self._link, theirs = socket.socketpair()
-        self._said = bytearray()
+        self._said = Messages(on_note)
         self._texts = [Text(lambda: sys.stdout), Text(lambda: sys.stderr)]
         try:
             with theirs:
-                self._process = _start(words, [theirs.fileno(), call.fileno(), results.fileno()])
+                self._process = _start(words, [theirs.fileno(), call.fileno(), results.fileno()], environ)
         except BaseException:  # an interrupt may come when the launcher runs already: it must not be kept
             self._link.close()
             raise
@@ -127,7 +135,7 @@ class Child:
                     self._process.send_signal(signal.SIGINT if is_interrupt else signal.SIGTERM)
         if interruption is not None:
             raise interruption
-        return End(status, Outcome.decoded(bytes(self._said)), self._texts[1].complaints)
+        return End(status, Outcome.decoded(self._said.outcome), self._texts[1].complaints)
 
     @contextlib.contextmanager
     def _selector(self) -> Iterator[selectors.BaseSelector]:
@@ -135,14 +143,17 @@ class Child:
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ, self._texts[0].feed)
             selector.register(self._process.stderr, selectors.EVENT_READ, self._texts[1].feed)
-            selector.register(self._link, selectors.EVENT_READ, self._said.extend)
+            selector.register(self._link, selectors.EVENT_READ, self._said.feed)
             yield selector
 
 
-def _start(words: Sequence[str], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+def _start(
+    words: Sequence[str], descriptors: Sequence[int], environ: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
     own = [",".join(map(str, descriptors)), str(os.getpid())]
     return subprocess.Popen(
         [*python_command(sys.executable, "service"), *own, *words],
+        env=environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -116,14 +116,37 @@ def run(
         raise TypeError(f"horovod.run: the first argument must be a function, not a {type(func).__name__}")
     _refuse_in_rank()
     tracebacks.install()
-    words = _words(given)
+    return run_job(_words(given), func, args, kwargs or {})
+
+
+def run_job(
+    words: Sequence[str],
+    func: Callable[..., Result],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    environ: Mapping[str, str] | None = None,
+    on_note: Callable[[bytes], object] = lambda note: None,
+) -> list[Result]:
+    """The job of ``run`` by its command line; ``command`` ends that.
+
+    Args:
+        words: options and command of horovodrun.
+        func: see ``run``, as are ``args`` and ``kwargs``, results and exceptions.
+        environ: the environment of the launcher; None: that of this process.
+        on_note: is called with what ranks tell while they work; see notes.py.
+    """
     with nameless_file("horovod-call") as call, nameless_file("horovod-results") as results:
-        packing.write_call(call, func, args, kwargs or {})
-        with Child(words, call, results) as child:
+        packing.write_call(call, func, args, kwargs)
+        with Child(words, call, results, environ, on_note) as child:
             end = child.wait()
         sent = content(results.fileno())
         _raise_failure(end, sent)
         return _results(end.outcome, sent)
+
+
+def command(executable: str | None = None) -> list[str]:
+    """What each rank runs."""
+    return python_command(executable or sys.executable, "worker")
 
 
 _OLD_NAMES = {
@@ -144,8 +167,8 @@ def _words(given: dict[str, Any]) -> list[str]:
     if given["num_proc"] is _ONE and fewest is None:
         print("horovod.run: num_proc is not given, so there is 1 rank", file=sys.stderr)
     given["num_proc"] = max(given["num_proc"], fewest or 0)
-    command = python_command(given.pop("executable") or sys.executable, "worker")
-    return [*arguments.words(given), "--", *command]
+    executable = given.pop("executable")
+    return [*arguments.words(given), "--", *command(executable)]
 
 
 def _refuse_in_rank() -> None:

@@ -1,25 +1,23 @@
 """The child of horovod.run: a horovodrun that also serves the function to the ranks and keeps what they send.
 
-It is started with descriptors from its caller: a socket, by which it tells how the job ended and sees the
-caller's end; a file with the call; and an empty file for what the ranks send.
+It is started with descriptors from its caller: a socket, by which it passes on notes of the ranks, tells how
+the job ended and sees the caller's end; a file with the call; and an empty file for what the ranks send.
 """
 
 import contextlib
 import io
 import os
-import select
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 
 from .. import launch
+from ..parent import end_with
 from .arguments import by_arguments
 from .call import Call
+from .link import Kind, packed
 
 _USAGE_STATUS = 2
-_POLL_MS = 1000
 
 
 def main() -> None:
@@ -29,12 +27,16 @@ def main() -> None:
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)
     caller, function, results = descriptors
-    _end_with(caller, int(parent))
-    call = Call(function, results)
-    status = _run(words, call)
+    end_with(int(parent), caller)
     connection = socket.socket(fileno=caller)
-    with contextlib.suppress(OSError):  # the caller has gone
-        connection.sendall(call.finish().encoded())
+
+    def tell(kind: Kind, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # the caller has gone
+            connection.sendall(packed(kind, data))
+
+    call = Call(function, results, lambda note: tell(Kind.NOTE, note))
+    status = _run(words, call)
+    tell(Kind.OUTCOME, call.finish().encoded())
     connection.detach()  # the process closes it: its end must not pass for the caller's
     sys.exit(status)
 
@@ -51,23 +53,3 @@ def _run(words: Sequence[str], call: Call) -> int:
     arguments.warnings = [by_arguments(warning) for warning in arguments.warnings]
     call.outcome.size = arguments.num_proc
     return launch.start_job(arguments, call)
-
-
-def _end_with(connection: int, parent: int) -> None:
-    """Has this process end, and its ranks with it, when the caller's process does or gives up its end of the
-    connection; either may come late, when a child of the caller holds a copy of that end.
-    """
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    try:
-        poll.register(os.pidfd_open(parent), select.POLLIN)
-        timeout = None
-    except (OSError, AttributeError):  # gone already, or an old kernel
-        timeout = _POLL_MS
-
-    def watch() -> None:
-        while os.getppid() == parent and not poll.poll(timeout):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, name="horovod-caller", daemon=True).start()

@@ -8,6 +8,7 @@ import enum
 import mmap
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -20,6 +21,7 @@ _PART_BYTES = MAX_PAYLOAD - 4096  # a key and the lengths of fields travel with 
 _PREFIX = b"call/"
 _SIZE_KEY = "call/size"
 _BEGIN_KEY, _PART_KEY = "call/begin", "call/part"
+NOTE_KEY = "call/note"
 _MOST_SIZE_DIGITS = 18
 _MOST_BYTES = 1 << 62  # of all results, so that their places are numbers for the system
 
@@ -80,10 +82,11 @@ def send(store: StoreClient, kind: Kind, value: bytes) -> None:
 
 
 class Results:
-    """In the launcher: takes what the ranks send, each into a region of one file."""
+    """In the launcher: takes what the ranks send, each into a region of one file; notes go to ``on_note``."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, on_note: Callable[[bytes], None]) -> None:
         self._descriptor = descriptor
+        self._on_note = on_note
         self._end = 0
         self._regions: dict[int, Region] = {}  # by rank, in the order in which they began
 
@@ -96,6 +99,9 @@ class Results:
         return {rank: region for rank, region in self._regions.items() if region.received == region.size}
 
     def _take(self, rank: int, key: bytes, value: bytes) -> str:
+        if key == NOTE_KEY.encode():
+            self._on_note(value)
+            return ""
         if key == _BEGIN_KEY.encode():
             return self._begin(rank, value)
         region = self._regions.get(rank)

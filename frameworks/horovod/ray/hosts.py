@@ -1,0 +1,139 @@
+"""The hosts of an elastic job: on each node of Ray an actor that has an agent of horovodrun as its child."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from horovod.bootstrap import secret as secrets
+
+from . import nodes
+
+_LOOK_SECONDS = 0.5
+_ROOM_SECONDS = 5.0  # for an actor to begin, where there is room for it
+_AGAIN_SECONDS = 5.0  # until an agent is started again that has ended
+
+FindHosts = Callable[[Collection[str]], Mapping[str, int]]
+"""Which nodes, by their id, the job may use, and how many ranks each may run. It is told of nodes that have
+not had room for as many as they could run if they were free.
+"""
+
+
+class HostActor:
+    """An agent of horovodrun, which dials the launcher, runs the ranks of this node, and ends with this."""
+
+    def __init__(self) -> None:
+        self._serves = threading.Event()
+
+    def serve(self, address: str, name: str, slots: int, secret: bytes, variables: Mapping[str, str]) -> int:
+        """Starts the agent. The secret is in a file that has no name, and in no environment."""
+        self._offer = secrets.offer(secret)
+        agent = [sys.executable, "-m", "horovod.runner.agent", "--join", address]
+        own = ["--name", name, "--slots", str(slots), "--end-with", str(os.getpid())]
+        environ = {**os.environ, **variables, **self._offer.variables}
+        self._agent = subprocess.Popen([*agent, *own], env=environ, stdin=subprocess.DEVNULL)
+        self._serves.set()
+        return self._agent.pid
+
+    def wait(self) -> int:
+        """The status of the agent, once it has ended."""
+        self._serves.wait()
+        return self._agent.wait()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all agents of a job get. ``cpus`` and ``gpus`` are those of each rank."""
+
+    address: str
+    secret: bytes
+    variables: Mapping[str, str]
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True)
+class _Host:
+    """``begun`` and ``ended``: references that are there when its agent has."""
+
+    actor: Any
+    slots: int
+    begun: Any
+    ended: Any
+    since: float
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(ray.wait([self.begun], timeout=0)[0])
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(ray.wait([self.ended], timeout=0)[0])
+
+
+class Hosts:
+    """Has an actor on each node that the job may use, as nodes come and go, on a thread of its own."""
+
+    def __init__(self, find: FindHosts, terms: Terms) -> None:
+        self._find = find
+        self._terms = terms
+        self._hosts: dict[str, _Host] = {}  # by node
+        self._not_before: dict[str, float] = {}
+        self._busy: set[str] = set()
+        self._closing = threading.Event()
+        self._tend()
+        self._thread = threading.Thread(target=self._run, name="hvd-ray-hosts", daemon=True)
+        self._thread.start()
+
+    def ready(self, seconds: float) -> int:
+        """How many ranks the nodes may run that have begun; waits for those that are there already."""
+        hosts = list(self._hosts.values())
+        begun = [host.begun for host in hosts]
+        done = ray.wait(begun, num_returns=len(begun), timeout=seconds)[0] if begun else []
+        return sum(host.slots for host in hosts if host.begun in done)
+
+    def close(self) -> None:
+        """Ends the agents that have not ended with the job."""
+        self._closing.set()
+        self._thread.join()
+        for host in self._hosts.values():
+            ray.kill(host.actor)
+        self._hosts.clear()
+
+    def _run(self) -> None:
+        while not self._closing.wait(_LOOK_SECONDS):
+            with contextlib.suppress(ray.exceptions.RayError, ConnectionError):  # the cluster is busy
+                self._tend()
+
+    def _tend(self) -> None:
+        now, alive = time.monotonic(), nodes.alive()
+        for node, host in list(self._hosts.items()):
+            if not host.has_begun and now > host.since + _ROOM_SECONDS:
+                self._busy.add(node)
+                self._drop(node, now)
+            elif host.has_ended or node not in alive:
+                self._drop(node, now + _AGAIN_SECONDS)
+        names = nodes.names_of({node: found["NodeManagerHostname"] for node, found in alive.items()})
+        for node, slots in self._find(self._busy).items():
+            if slots and node in alive.keys() - self._hosts.keys() and now >= self._not_before.get(node, 0):
+                self._hosts[node] = self._start(node, names[node], slots)
+
+    def _drop(self, node: str, again: float) -> None:
+        ray.kill(self._hosts.pop(node).actor)
+        self._not_before[node] = again
+
+    def _start(self, node: str, name: str, slots: int) -> "_Host":
+        terms = self._terms
+        where = NodeAffinitySchedulingStrategy(node, soft=False)
+        needs = {"num_cpus": terms.cpus * slots, "num_gpus": terms.gpus * slots, "max_concurrency": 2}
+        actor = ray.remote(HostActor).options(scheduling_strategy=where, **needs).remote()
+        begun = actor.serve.remote(terms.address, name, slots, terms.secret, terms.variables)
+        return _Host(actor, slots, begun, actor.wait.remote(), time.monotonic())

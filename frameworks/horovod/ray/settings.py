@@ -1,0 +1,44 @@
+"""The settings of executors, and what is common to them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from horovod.bootstrap.network.interfaces import INTERFACES_VARIABLE
+
+PLACEMENT_SECONDS = 100
+
+
+@dataclass
+class MiniSettings:
+    """What an executor has to know; an object of another class with these attributes will do. The ones of ssh
+    are accepted: nothing is reached by it.
+    """
+
+    nics: Any = None
+    verbose: int = 1
+    key: str | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    ssh_str: str | None = None
+    timeout_s: float = 300
+    placement_group_timeout_s: float = PLACEMENT_SECONDS
+
+
+def number(settings: Any, name: str, default: float) -> float:
+    """Of settings that may have another class, or be none."""
+    found = getattr(settings, name, None)
+    return default if found is None else float(found)
+
+
+def check_gpus(use_gpu: bool, count: int | None) -> None:
+    """Raises ValueError for GPUs that nobody uses."""
+    if count is not None and not use_gpu:
+        raise ValueError(f"gpus_per_worker={count} without use_gpu=True: no GPUs would be used")
+    if count is not None and count < 1:
+        raise ValueError(f"gpus_per_worker={count}: a rank that uses GPUs has at least 1")
+
+
+def nics_to_env_var(nics: Any) -> dict[str, str]:
+    """The variable that says on which network interfaces ranks meet; none where none are named."""
+    names = nics.split(",") if isinstance(nics, str) else sorted(nics or ())
+    return {INTERFACES_VARIABLE: ",".join(names)} if names else {}

@@ -1,0 +1,123 @@
+"""Elastic jobs on a cluster whose ranks, actors and nodes end, and to which nodes come."""
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import ray_programs as programs
+from conftest import NODE
+from load import within
+
+from horovod.ray import ElasticRayExecutor, RayExecutor, RayHostDiscovery
+from horovod.runner.elastic.discovery import HostDiscovery
+
+
+class Running:
+    """A job on a thread, and what its ranks log."""
+
+    def __init__(self, executor: Any, function: Callable[..., Any], *arguments: Any) -> None:
+        self.logged: list[Any] = []
+        self.result: Any = None
+        self._function = lambda: function(*arguments)
+        self._thread = threading.Thread(target=self._run, args=[executor], daemon=True)
+        self._thread.start()
+
+    def _run(self, executor: Any) -> None:
+        try:
+            self.result = executor.run(self._function, callbacks=[self.logged.append])
+        except Exception as error:
+            self.result = error
+
+    def wait_for(self, ranks: int, seconds: float = 30) -> dict[str, Any]:
+        """A step with so many of them, of those that have not been looked at."""
+        seen, end = len(self.logged), time.monotonic() + within(seconds)
+        while time.monotonic() < end and self._thread.is_alive():
+            for value in self.logged[seen:]:
+                if len(value["there"]) == ranks:
+                    return value
+            time.sleep(0.01)
+        raise AssertionError(f"no step of {ranks} ranks: {self.logged[-1:]}, {self.result}")
+
+    def finish(self, seconds: float = 30) -> Any:
+        self._thread.join(within(seconds))
+        assert not self._thread.is_alive()
+        return self.result
+
+    def check_steps(self) -> None:
+        """No step that was committed is lost; one may be done again that was not."""
+        steps = [value["step"] for value in self.logged]
+        assert all(b - a in (0, 1) for a, b in itertools.pairwise(steps)), steps
+
+
+def settings(**options: Any) -> Any:
+    return ElasticRayExecutor.create_settings(timeout_s=within(30), **options)
+
+
+def test_ranks_nodes_that_end_and_that_come(cluster: Any, tmp_path: Any) -> None:
+    stop = tmp_path / "stop"
+    job = Running(ElasticRayExecutor(settings(min_num_proc=1)), programs.train_until, str(stop))
+    there = job.wait_for(4, 60)["there"]
+    assert len({host for host, _ in there}) == 2
+
+    os.kill(there[3][1], signal.SIGKILL)  # only this one is replaced
+    pids = {pid for _, pid in there}
+    killed_at = time.time()
+    first = job.wait_for(4)
+    assert len({pid for _, pid in first["there"]} & pids) in (3, 4)
+    while {pid for _, pid in first["there"]} == pids:
+        first = job.wait_for(4)
+    assert {pid for _, pid in first["there"]} & pids == pids - {there[3][1]}
+    assert first["time"] < killed_at + within(5)
+
+    lost = next(iter(cluster.worker_nodes))
+    lost.kill_raylet()
+    killed_at = time.time()
+    assert job.wait_for(2)["time"] < killed_at + within(10)
+    cluster.remove_node(lost, allow_graceful=False)
+    cluster.add_node(**NODE)
+    job.wait_for(4, 60)
+    stop.touch()
+    assert [numbers[:2] for numbers in job.finish()] == [(rank, 4) for rank in range(4)]
+    job.check_steps()
+
+
+def test_an_executor_with_a_range_of_ranks(cluster: Any) -> None:
+    executor = RayExecutor(RayExecutor.create_settings(within(30)), min_workers=1, max_workers=2)
+    executor.start(programs.Model, [10], {"bias": 1}, extra_env_vars={"MY_VARIABLE": "mine"})
+    assert executor.run(lambda n: (n, os.environ["MY_VARIABLE"]), [3]) == [(3, "mine")] * 2
+    assert executor.execute(lambda model: model.rank()) == [1, 11]
+    for refused in (executor.run_remote, executor.execute_single):
+        with pytest.raises(NotImplementedError, match="elastic"):
+            refused(programs.identity)
+    with pytest.raises(ZeroDivisionError):
+        executor.run(lambda: 1 / 0)
+    executor.shutdown()
+
+
+class Chosen(HostDiscovery):
+    """One node, with one slot."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        return {self._address: 1}
+
+
+def test_nodes_that_the_user_finds(cluster: Any) -> None:
+    node = cluster.head_node
+    own = settings(min_num_proc=1, discovery=Chosen(node.node_id))
+    executor = ElasticRayExecutor(own, env_vars={"MY_VARIABLE": "mine"}, override_discovery=False)
+    assert executor.run(lambda: os.environ["MY_VARIABLE"]) == ["mine"]
+
+
+def test_discovery(cluster: Any) -> None:
+    found = RayHostDiscovery().find_available_hosts_and_slots()
+    assert sum(found.values()) == 4 and set(found) == {cluster.head_node.node_ip_address}
+    assert sum(RayHostDiscovery(cpus_per_slot=2).find_available_hosts_and_slots().values()) == 2
+    assert RayHostDiscovery(use_gpu=True).find_available_hosts_and_slots() == {}
