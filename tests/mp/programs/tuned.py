@@ -1,11 +1,13 @@
 """Reduces until autotune is done, where it is on; says how long an operation takes that is polled."""
 
+import os
 import time
 
 import torch
 
 import horovod.torch as hvd
 
+WANTED = 6 if "HOROVOD_AUTOTUNE" in os.environ else 0
 hvd.init()
 tensors = [torch.zeros(256) for _ in range(4)]
 times = []
@@ -19,6 +21,6 @@ while not is_tuned:
         times.append(time.monotonic() - begin)
         for handle in handles:
             hvd.synchronize(handle)
-    is_tuned = hvd.broadcast_object(hvd.counters()["autotune_samples"] in (0, 6), root_rank=0)
+    is_tuned = hvd.broadcast_object(WANTED <= hvd.counters()["autotune_samples"], root_rank=0)
 print(f"median {sorted(times)[len(times) // 2]}", flush=True)
 hvd.shutdown()
