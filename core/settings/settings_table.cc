@@ -142,6 +142,9 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_PREEMPTION_FILE", "text", "",
        "horovodrun leaves a host of an elastic job when there is a file of this name on it; {host} "
        "in it stands for the host."},
+      {"HOROVOD_METRICS", "text", "",
+       "Where horovodrun tells how far the job is: a port or HOST:PORT for Prometheus, a file, or "
+       "several with commas between. With it, each rank reports once a second."},
       {"HOROVOD_START_TIMEOUT", "number", "30",
        "Seconds that the processes wait for each other at the start, and then at most for their "
        "links."},

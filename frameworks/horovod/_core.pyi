@@ -310,7 +310,8 @@ def show_stacks() -> None:
 
 def counters() -> dict[str, int]:
     """Totals since init: collectives, tensors, bytes, cache_hits, cache_misses, wakeups, responses,
-    control_messages, messages (between two ranks), autotune_samples (on rank 0).
+    control_messages, messages (between two ranks), autotune_samples (on rank 0), waited_us (in which threads
+    of the program waited for operations).
     """
 
 def acquire_api() -> int:

@@ -60,6 +60,7 @@ def about_the_job(h: Names) -> None:
     h.allreduce(tensor=torch.ones(2), average=None, name="timed", compression=h.Compression.none)
     h.stop_timeline()
     assert h.counters()["collectives"] > 0
+    h.progress(1, steps=2, epoch=0, samples=32)
     h.stacks()
     assert issubclass(h.TensorMismatchError, h.HorovodInternalError)
 

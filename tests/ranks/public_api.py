@@ -23,6 +23,7 @@ COMMON = {
     "is_master": "",
     "is_homogeneous": "",
     "counters": "",
+    "progress": "step=None, steps=None, epoch=None, samples=0",
     "stacks": "",
     "mpi_threads_supported": "",
     "mpi_enabled": "",

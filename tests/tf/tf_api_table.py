@@ -178,6 +178,7 @@ RATE_CALLBACKS = {
 CALLBACKS = {
     "BroadcastGlobalVariablesCallback": "root_rank, device='', local_variables=None",
     "MetricAverageCallback": "device=''",
+    "ProgressCallback": "batch_size=0",
     **RATE_CALLBACKS,
     "LRScheduleCallback": RATE_CALLBACKS["LearningRateScheduleCallback"],
 }

@@ -269,7 +269,9 @@ class FakeCore:
             self._complete(request)
 
     def counters(self):
-        return dict.fromkeys(("collectives", "messages", "reductions", "responses"), len(self.requests))
+        return dict.fromkeys(
+            ("collectives", "messages", "reductions", "responses", "waited_us"), len(self.requests)
+        )
 
     def settings(self):
         return [("HOROVOD_CYCLE_TIME", "float", "1.0", "milliseconds")]

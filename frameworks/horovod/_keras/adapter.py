@@ -39,6 +39,7 @@ class KerasAdapter:
         self.LearningRateScaleCallback = self._callback(elastic.LearningRateScale, base, module=of_elastic)
         self.BroadcastGlobalVariablesCallback = self._callback(callbacks.BroadcastGlobalVariables, base)
         self.MetricAverageCallback = self._callback(callbacks.MetricAverage, base)
+        self.ProgressCallback = self._callback(callbacks.Progress, base)
         self.LearningRateScheduleCallback = self._callback(rate_callbacks.LearningRateSchedule, base)
         self.LearningRateWarmupCallback = self._callback(rate_callbacks.LearningRateWarmup, base)
         checkpoint = keras.callbacks.ModelCheckpoint

@@ -14,6 +14,7 @@ from typing import Any
 
 from horovod._keras import optimizer_variables
 from horovod._keras.backend import Backend
+from horovod.common.progress import progress
 
 
 class CallbackPart:
@@ -149,6 +150,45 @@ def _as_number(value: Any) -> Any:
 def _like(value: Any, mean: float) -> Any:
     """In the floating-point type of ``value``; the mean of integers is a float."""
     return mean if isinstance(value, numbers.Integral) else type(value)(mean)
+
+
+class Progress(CallbackPart):
+    """Says after each batch how far this rank is, for ``horovodrun top`` and ``horovodrun --metrics``: the
+    batches of all epochs are the steps. Place it anywhere.
+
+    Args:
+        batch_size: How many samples a batch of this rank has, to know samples a second; 0: not known.
+    """
+
+    def __init__(self, batch_size: int = 0) -> None:
+        super().__init__()
+        self.batch_size = batch_size
+        self._made = 0
+        self._before = 0  # this epoch
+        self._epoch = 0
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._made = self._before = 0
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._epoch = epoch
+        self._before = self._made = epoch * self._batches if self._batches else self._made
+
+    def on_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._tell(self._before + batch)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._tell(self._before + self._batches if self._batches else self._made + 1)
+
+    @property
+    def _batches(self) -> int:
+        """Of an epoch; 0: not known, as in a first epoch over data without a length."""
+        return self.params.get("steps") or 0
+
+    def _tell(self, made: int) -> None:
+        more, self._made = max(0, made - self._made), made
+        steps = self._batches * self.params.get("epochs", 0) or None
+        progress(made, steps=steps, epoch=self._epoch, samples=self.batch_size * more)
 
 
 class BestModel:

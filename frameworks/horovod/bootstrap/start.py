@@ -1,5 +1,6 @@
 """Starts and stops the engine of this process: identity, links to the others, link to the launcher."""
 
+import contextlib
 import hmac
 import os
 import sys
@@ -141,15 +142,17 @@ def is_started() -> bool:
     return _process.started
 
 
-def launchers_store(environ: MutableMapping[str, str] | None = None) -> "StoreClient":
+def launchers_store(
+    environ: MutableMapping[str, str] | None = None, timeout: float | None = None
+) -> "StoreClient":
     """A connection of this rank to the store of horovodrun, which the caller closes, beside the one of its
     engine: before the start, while the engine runs, or after its end. ``environ``: other than the process has
-    by now.
+    by now. ``timeout``: other than that of the start.
 
     Raises ValueError for a wrong environment and BootstrapError when horovodrun does not answer.
     """
     environment = os.environ if environ is None else environ
-    timeout = start_timeout(environment)
+    timeout = start_timeout(environment) if timeout is None else timeout
     if is_elastic(environment):
         from . import membership
 
@@ -207,8 +210,10 @@ def elastic_membership() -> "Membership | None":
 
 
 def _forget_secret(environment: MutableMapping[str, str]) -> None:
-    """A rank without others needs none, but it may have others at a later start."""
+    """A rank without others needs none to start, but to tell how far it is, or at a later start."""
     if _process.job.comm is None:
+        with contextlib.suppress(ValueError):
+            _take_secret(environment)
         secret.remove(environment)
     else:
         _process.given = secret.take(environment) or _process.given

@@ -11,6 +11,7 @@ from typing import Any
 from horovod import _core
 from horovod.bootstrap import tracebacks
 from horovod.common import process_sets as sets
+from horovod.common import progress as reports
 from horovod.common import remarks, stacks
 from horovod.common.process_sets import ProcessSet, global_process_set
 
@@ -83,6 +84,7 @@ def init(
                 shutdown()
                 raise
         remarks.begin()
+        reports.begin()
 
 
 def lend(rank: int, size: int, store: Any, key: str) -> list[int]:
@@ -216,6 +218,7 @@ def shutdown() -> None:
         for callback in _callbacks_before_shutdown:
             callback()
         remarks.end()
+        reports.end()
         _owner_pid, _lent = None, False
         from horovod.bootstrap.start import stop
 

@@ -10,6 +10,7 @@ from horovod.keras.backend import adapter as _adapter
 
 BroadcastGlobalVariablesCallback = _adapter.BroadcastGlobalVariablesCallback
 MetricAverageCallback = _adapter.MetricAverageCallback
+ProgressCallback = _adapter.ProgressCallback
 LearningRateScheduleCallback = _adapter.LearningRateScheduleCallback
 LearningRateWarmupCallback = _adapter.LearningRateWarmupCallback
 _Checkpoint: _Any = _adapter.BestModelCheckpoint

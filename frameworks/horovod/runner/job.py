@@ -40,6 +40,7 @@ class Reach:
 class Output:
     """What becomes of what the ranks write. ``ranks``: whose is shown (None: all). ``folder``: where it is
     kept, too. ``events``: a file for what happens; ``is_json``: stdout gets that in place of all else.
+    ``metrics``: where the job tells how far it is, a host and a port, or a file.
     """
 
     ranks: Sequence[int] | None = None
@@ -48,6 +49,7 @@ class Output:
     events: str | None = None
     is_json: bool = False
     is_verbose: bool = False
+    metrics: Sequence[tuple[str, int] | str] = ()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import base64
 import json
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from horovod.version import __version__
 
@@ -11,6 +12,9 @@ from .arbitration import Cause
 from .ending import Exit, signal_name
 from .output import LinePrefixer
 from .sink import Sink
+
+if TYPE_CHECKING:
+    from .progress.view import View
 
 _NEVER = float("inf")
 _PROGRESS_SECONDS = 0.2
@@ -25,20 +29,28 @@ class Journal:
     def __init__(self, sink: Sink | None = None, is_alone: bool = False) -> None:
         self.sink = sink
         self.is_alone = is_alone
+        self.view: View | None = None  # is told of the ranks, too
         self._begin = time.monotonic()
 
     def start(self, command: Iterable[str], hosts: Iterable[str]) -> None:
         """The job begins; ``hosts`` are those of its ranks."""
-        names = list(hosts)
-        self._write("start", version=__version__, command=list(command), ranks=len(names), hosts=names)
+        names, words = list(hosts), list(command)
+        if self.view is not None:
+            self.view.start(words)
+        self._write("start", version=__version__, command=words, ranks=len(names), hosts=names)
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """A rank runs."""
+        if self.view is not None:
+            self.view.started(rank, host, pid)
         self._write("rank", rank=rank, host=host, pid=pid)
 
     def generation(self, number: int, ranks: Iterable[tuple[int, int, str]]) -> None:
         """An elastic job has these ranks from now on: rank, number of its process, host."""
-        named = [{"rank": rank, "worker": worker, "host": host} for rank, worker, host in ranks]
+        places = list(ranks)
+        if self.view is not None:
+            self.view.generation(number, [(rank, worker) for rank, worker, _ in places])
+        named = [{"rank": rank, "worker": worker, "host": host} for rank, worker, host in places]
         self._write("generation", generation=number, ranks=named)
 
     def record(self, rank: int, stream: str) -> "Record | None":
@@ -47,6 +59,9 @@ class Journal:
 
     def exits(self, exits: Iterable[Exit], hosts: Sequence[str]) -> None:
         """How ranks ended."""
+        exits = list(exits)
+        if self.view is not None:
+            self.view.exits(exits)
         for each in exits:
             why = each.lost or each.untold
             end = {**_end_of(None), "lost": why} if why else _end_of(each.code)
@@ -84,6 +99,8 @@ class Journal:
 
     def end(self, status: int) -> None:
         """The job is over."""
+        if self.view is not None:
+            self.view.end(status)
         self._write("end", status=status, seconds=round(time.monotonic() - self._begin, 3))
 
     def flush(self, seconds: float) -> None:

@@ -37,6 +37,10 @@ def run_commandline() -> None:
             from .history import command
 
             sys.exit(command.run(sys.argv[2:]))
+        if sys.argv[1:2] == ["top"]:
+            from .progress import top
+
+            sys.exit(top.run(sys.argv[2:]))
         if sys.argv[1:2] in (["doctor"], ["bench"]):
             from .probes.command import words
 

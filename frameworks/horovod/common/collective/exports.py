@@ -45,6 +45,7 @@ from horovod.common.process_sets import (
     global_process_set,
     remove_process_set,
 )
+from horovod.common.progress import progress
 from horovod.common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
 from horovod.common.stacks import stacks
 from horovod.version import __version__
@@ -78,6 +79,7 @@ __all__ = [
     "nccl_built",
     "ProcessSet",
     "Product",
+    "progress",
     "rank",
     "remove_process_set",
     "rocm_built",

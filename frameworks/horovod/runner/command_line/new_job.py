@@ -1,7 +1,7 @@
 """A job from the options of a command line, and from the environment that it is started in."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .. import placing, timeouts
@@ -32,6 +32,7 @@ def new_job(arguments: argparse.Namespace, environ: Mapping[str, str], call: "Ca
             arguments.events,
             arguments.json,
             arguments.verbose,
+            _metrics(arguments, environment),
         ),
         _grace(arguments),
         arguments.timeout,
@@ -41,6 +42,25 @@ def new_job(arguments: argparse.Namespace, environ: Mapping[str, str], call: "Ca
         arguments.warnings,
         call,
     )
+
+
+def _metrics(
+    arguments: argparse.Namespace, environment: Mapping[str, str]
+) -> Sequence[tuple[str, int] | str]:
+    """Where the job tells how far it is."""
+    text = environment.get(options.METRICS_VARIABLE)
+    if not text:
+        return ()
+    if placing.uses_mpi(arguments):
+        raise ValueError(
+            "--metrics: ranks that mpirun or jsrun starts do not tell horovodrun how far they are"
+        )
+    from ..progress import places  # only for those who need it: a job starts quickly
+
+    try:
+        return places.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{options.METRICS_VARIABLE}: {error}") from None
 
 
 def _work(arguments: argparse.Namespace) -> Work:

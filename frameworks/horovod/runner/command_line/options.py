@@ -13,6 +13,7 @@ from .tunables import TUNABLES
 
 CHECKPOINT_VARIABLE = "HOROVOD_CHECKPOINT_DIR"
 NOTICE_VARIABLE = "HOROVOD_PREEMPTION_FILE"
+METRICS_VARIABLE = "HOROVOD_METRICS"
 FAN_OUT_VARIABLE = "HOROVOD_SSH_FAN_OUT"
 FAN_OUT = 32
 _FAULTHANDLER = "PYTHONFAULTHANDLER"  # with it, a rank can show its stacks also before hvd.init()
@@ -232,6 +233,14 @@ _ELASTIC = (
 _OUTPUT = (
     Option("--ranks", "show the output of these ranks only, such as 0,4-7", ("LIST", values.rank_list)),
     Option("--events", "write what happens to FILE, as --json does, beside the output", ("FILE", str)),
+    Option(
+        "--metrics",
+        "tell how far the job is: Prometheus at PORT of this host or at HOST:PORT, or a file (repeatable)",
+        ("WHERE", values.metrics),
+        METRICS_VARIABLE,
+        "metrics",
+        adds=True,
+    ),
     Option(
         "-prefix-timestamp --prefix-output-with-timestamp",
         "put the time in front of each line",

@@ -65,6 +65,17 @@ def address(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def metrics(text: str) -> str:
+    """Where a job tells how far it is: a port, HOST:PORT or a file; several with commas between."""
+    from ..progress import places
+
+    try:
+        places.parse(text)
+        return text
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def place(text: str) -> int | str:
     """A position, or "auto"."""
     return AUTO if text == AUTO else integer(text)

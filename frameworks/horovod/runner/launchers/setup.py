@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +22,8 @@ from ..nodes.children import Children
 from ..nodes.loop import Loop
 from ..nodes.rank_process import CommandError, runnable
 from ..nodes.reach import ReachError
+from ..progress import serving
+from ..progress.view import View
 from ..rank_output import FILES_OF_A_RANK, open_files
 from ..signals import SignalQueue, stay_in_foreground
 from ..sink import Sink
@@ -35,7 +38,8 @@ Opened = Sequence[Mapping[str, BinaryIO]]
 @dataclass(frozen=True)
 class Stage:
     """What a job runs on. ``sinks`` are those of stdout and stderr; what is to be closed after the job goes
-    onto ``stack``, and what is to be said at its end to ``notes``.
+    onto ``stack``, and what is to be said at its end to ``notes``. ``view`` is what the ranks tell of how
+    far they are.
     """
 
     loop: Loop
@@ -43,6 +47,7 @@ class Stage:
     files: FileWriter
     journal: Journal
     stack: contextlib.ExitStack
+    view: View
     notes: list[str] = field(default_factory=list)
 
 
@@ -122,7 +127,9 @@ def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
                 sinks[1].put(f"horovodrun: warning: {escaped(text)}\n".encode())
             loop = Loop(signals, Children())
             stack.callback(loop.close)
-            stage = Stage(loop, sinks, files, journal, stack)
+            journal.view = view = View()
+            _let_see(job.output, view, loop, sinks, stack)
+            stage = Stage(loop, sinks, files, journal, stack, view)
             status = supervise(job, stage)
             if (job.output.is_verbose or sinks[1].is_terminal) and not job.output.is_json:
                 _close(job, time.monotonic() - begin, status, stage.notes)
@@ -134,6 +141,24 @@ def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
         except OSError as error:  # a limit on processes or descriptors, mostly
             behind = limits.limit_behind(error, _load(job))
             return _give_up(journal, f"cannot start {job.size} ranks: {error}{behind}", 1)
+
+
+def _let_see(
+    output: Output, view: View, loop: Loop, sinks: Sequence[Sink], stack: contextlib.ExitStack
+) -> None:
+    """Lets ``horovodrun top`` and those that --metrics names see how far the job is."""
+    with contextlib.suppress(OSError):  # a job that nobody can look at is as good
+        serving.open_for_top(loop, view, stack)
+    for place in output.metrics:
+        shown = place if isinstance(place, str) else f"{place[0]}:{place[1]}"
+        try:
+            if isinstance(place, str):
+                stack.callback(serving.File(view, place, partial(_tell_no_metrics, sinks[1], place)).close)
+            else:
+                where = serving.open_for_prometheus(loop, view, place, stack)
+                sinks[1].put(f"horovodrun: metrics at {escaped(where)}\n".encode())
+        except OSError as error:
+            raise ValueError(f"--metrics {shown}: {error.strerror or error}") from None
 
 
 def _close(job: Job, seconds: float, status: int, notes: Sequence[str]) -> None:
@@ -185,6 +210,10 @@ def _tell_loss(sink: Sink, name: str, reason: str) -> None:
     """To people even where the launcher's words are events, which may be what is lost."""
     text = f"horovodrun: warning: {escaped(name)}: {reason}; the rest of the output is lost\n"
     sink.put(text.encode(errors="replace"), owner=sink)
+
+
+def _tell_no_metrics(sink: Sink, path: str, reason: str) -> None:
+    sink.put(f"horovodrun: warning: --metrics {escaped(path)}: {reason}\n".encode())
 
 
 def _open_standard_streams() -> None:

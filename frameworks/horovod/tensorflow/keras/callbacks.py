@@ -9,6 +9,7 @@ from horovod.tensorflow.keras.backend import adapter as _adapter
 
 BroadcastGlobalVariablesCallback = _adapter.BroadcastGlobalVariablesCallback
 MetricAverageCallback = _adapter.MetricAverageCallback
+ProgressCallback = _adapter.ProgressCallback
 LearningRateScheduleCallback = _adapter.LearningRateScheduleCallback
 LearningRateWarmupCallback = _adapter.LearningRateWarmupCallback
 BestModelCheckpoint = _adapter.BestModelCheckpoint

@@ -1,0 +1,179 @@
+"""What is known of a job while it runs: its ranks say how far they are, and the launcher where they run."""
+
+import collections
+import os
+import statistics
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from horovod.bootstrap.store.reports import PREFIX, Report, decode
+from horovod.bootstrap.store.server import StoreServer
+
+from ..ending import Exit
+from ..launchers import is_this_host
+from .pace import is_anew, pace
+
+_WINDOW = 12  # reports, one a second, over which rates are taken
+_SILENT_SECONDS = 5.0  # a rank says nothing, or has not said anything yet
+_LEAST_EDGE = 0.15  # of the time, by which the others wait longer than the one that they wait for
+
+
+class View:
+    """Hears from the journal what the launcher does, on its thread, and from the ranks, on those of stores.
+
+    Processes are numbered by rank, or in an elastic job as workers, whose ranks ``generation`` tells.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begin = time.time()
+        self._command: list[str] = []
+        self._status: int | None = None
+        self._generation = 0
+        self._ranks: dict[int, int] = {}  # of an elastic job, by worker
+        self._processes: dict[int, tuple[str, int]] = {}  # host and pid of all
+        self._running: set[int] = set()
+        self._reports: dict[int, collections.deque[Report]] = {}
+        self._first: dict[int, Report] = {}  # the first with a step, since the process counts as it does
+        self._heard: dict[int, float] = {}
+
+    def attach(self, store: StoreServer) -> None:
+        """Before a store serves to which ranks report."""
+        store.divert(PREFIX.encode(), self.take)
+
+    def take(self, number: int, _key: bytes, value: bytes) -> str:
+        """A report of a process. Returns why it is refused, or ""."""
+        try:
+            report = decode(value)
+        except (ValueError, RecursionError):
+            return "not a report"
+        with self._lock:
+            if number not in self._heard:  # what the launcher has seen itself is of no use any more
+                self._reports.pop(number, None)
+            self._heard[number] = time.monotonic()
+            self._add(number, report)
+        return ""
+
+    def start(self, command: Iterable[str]) -> None:
+        """The job begins, or begins anew."""
+        with self._lock:
+            self._command = list(command)
+            for each in (self._processes, self._running, self._reports, self._first, self._heard):
+                each.clear()
+
+    def started(self, number: int, host: str, pid: int) -> None:
+        """A process runs."""
+        with self._lock:
+            self._processes[number] = host, pid
+            self._running.add(number)
+
+    def generation(self, number: int, ranks: Iterable[tuple[int, int]]) -> None:
+        """An elastic job has these ranks from now on: rank and number of its process."""
+        with self._lock:
+            self._generation = number
+            self._ranks = {worker: rank for rank, worker in ranks}
+
+    def exits(self, exits: Iterable[Exit]) -> None:
+        """Processes have ended. When all have, what they said last is where the job is."""
+        with self._lock:
+            self._running -= {each.rank for each in exits}
+
+    def end(self, status: int) -> None:
+        """The job is over."""
+        with self._lock:
+            self._status = status
+
+    def snapshot(self) -> dict[str, Any]:
+        """How far the job is, as JSON may have it. A number that is not known is None."""
+        with self._lock:
+            ranks = sorted(map(self._row, self._shown()), key=lambda row: (row["rank"] is None, row["rank"]))
+            generation, status, begin = self._generation, self._status, self._begin
+            command = self._command
+        return {
+            "pid": os.getpid(),
+            "command": command,
+            "seconds": round(time.time() - begin, 3),
+            "status": status,
+            "generation": generation or None,
+            **_of_job(ranks),
+            "ranks": ranks,
+        }
+
+    def _shown(self) -> list[int]:
+        return list(self._running) or [
+            each for each in self._reports if each in (self._ranks or self._reports)
+        ]
+
+    def _row(self, number: int) -> dict[str, Any]:
+        host, pid = self._processes.get(number, ("", None))
+        age = time.monotonic() - self._heard.get(number, float("-inf"))
+        if age > _SILENT_SECONDS and pid is not None and number in self._running and is_this_host(host):
+            self._look(number, pid)
+        told = pace(self._first.get(number), self._reports.get(number, ()))
+        return {
+            "rank": self._ranks.get(number) if self._generation else number,
+            "host": host,
+            "pid": pid,
+            **told._asdict(),
+            "age": None if age == float("inf") else round(age, 1),
+        }
+
+    def _look(self, number: int, pid: int) -> None:
+        """At a process of this host that does not report: what the system knows of it."""
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            return
+        cpu = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        memory = int(fields[21]) * os.sysconf("SC_PAGESIZE")
+        known = self._reports.get(number)
+        last = known[-1] if known else Report(0, 0, 0.0, None, None, None, 0, 0, 0, 0)
+        self._add(number, last._replace(time=time.monotonic(), cpu=cpu, memory=memory))
+
+    def _add(self, number: int, report: Report) -> None:
+        known = self._reports.setdefault(number, collections.deque(maxlen=_WINDOW))
+        if known and is_anew(known[-1], report):
+            known.clear()
+            self._first.pop(number, None)
+        known.append(report)
+        if report.step is not None:
+            self._first.setdefault(number, report)
+
+
+def _of_job(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the ranks say together."""
+
+    def known(name: str) -> list[Any]:
+        return [row[name] for row in ranks if row[name] is not None]
+
+    step = min(known("step"), default=None)
+    steps = max(known("steps"), default=None)
+    rates = known("steps_per_second")
+    rate = statistics.median(rates) if rates else None
+    left = None if step is None or not steps else max(0, steps - step)
+    return {
+        "size": len(ranks),
+        "step": step,
+        "steps": steps,
+        "epoch": min(known("epoch"), default=None),
+        "steps_per_second": rate,
+        "samples_per_second": sum(known("samples_per_second")) if known("samples_per_second") else None,
+        "progress": None if step is None or not steps else min(1.0, step / steps),
+        "seconds_left": None if left is None or (left and not rate) else left / (rate or 1),
+        "awaited": awaited(known("rank"), ranks),
+    }
+
+
+def awaited(numbers: Sequence[int], ranks: Sequence[Mapping[str, Any]]) -> int | None:
+    """The rank that the others wait for: who comes last to each collective waits for nobody. None: they wait
+    equally long, or it is not known.
+    """
+    waiting = {row["rank"]: row["waiting"] for row in ranks if row["waiting"] is not None}
+    if len(waiting) < 2 or len(waiting) < len(numbers):
+        return None
+    last = min(waiting, key=lambda rank: waiting[rank])
+    others = statistics.median(share for rank, share in waiting.items() if rank != last)
+    return last if others - waiting[last] > _LEAST_EDGE else None
