@@ -19,7 +19,6 @@ for pickler in (cloudpickle, ray.cloudpickle):
     pickler.register_pickle_by_value(ray_programs)
 
 _HEALTH = {"initial_delay_ms": 0, "period_ms": 500, "failure_threshold": 2}
-NODE = {"num_cpus": 2, "object_store_memory": 80_000_000}
 START_SECONDS = 60
 
 
@@ -29,7 +28,7 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         settings = {f"health_check_{name}": value for name, value in _HEALTH.items()}
-        head = {**NODE, "include_dashboard": False, "_system_config": settings}
+        head = {**ray_programs.NODE, "include_dashboard": False, "_system_config": settings}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
             yield cluster
@@ -42,7 +41,7 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def cluster(new_cluster: Any) -> Any:
     """Two nodes, and this process as a driver, whatever the test before has done to them."""
     while len(new_cluster.worker_nodes) < 1:
-        new_cluster.add_node(**NODE)
+        new_cluster.add_node(**ray_programs.NODE)
     new_cluster.wait_for_nodes(within(START_SECONDS))
     if not ray.is_initialized():
         ray.init(address=new_cluster.address, log_to_driver=False)

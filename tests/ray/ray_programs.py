@@ -6,6 +6,9 @@ import subprocess
 import sys
 import time
 
+NODE = {"num_cpus": 2, "object_store_memory": 80_000_000}
+"""The arguments of ``Cluster.add_node``."""
+
 
 def identity():
     """Who the rank is, by the library and by the environment."""

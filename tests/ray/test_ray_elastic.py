@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import ray_programs as programs
-from conftest import NODE
 from load import within
+from ray_programs import NODE
 
 from horovod.ray import ElasticRayExecutor, RayExecutor, RayHostDiscovery
 from horovod.runner.elastic.discovery import HostDiscovery

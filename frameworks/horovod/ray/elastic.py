@@ -18,7 +18,7 @@ from horovod.runner.call.run import command, run_job
 from . import nodes
 from .hosts import Hosts, Terms
 from .nodes import RayHostDiscovery
-from .settings import MiniSettings, check_gpus, nics_to_env_var, number
+from .settings import MiniSettings, check_gpus, nics_to_env_var, number, start_seconds
 
 __all__ = ["ElasticRayExecutor", "RayHostDiscovery"]
 
@@ -59,7 +59,7 @@ class ElasticJob:
         """Keeps what ``execute`` needs: ranks are started by each run."""
         if client.ray.is_connected():
             raise NotImplementedError(
-                "an elastic job over Ray Client: nodes cannot dial this driver; run it on one (ray job submit)"
+                "an elastic job over Ray Client: nodes cannot dial this driver; use ray job submit"
             )
         self._executable = () if executable_cls is None else (executable_cls, args, kwargs)
 
@@ -157,7 +157,7 @@ class ElasticRayExecutor:
             gpus,
             resets=getattr(settings, "reset_limit", None),
             patience=number(settings, "elastic_timeout", 600),
-            start_seconds=number(settings, "timeout_s", 30),
+            start_seconds=start_seconds(settings),
         )
         variables = {**nics_to_env_var(getattr(settings, "nics", None)), **(env_vars or {})}
         self._job = ElasticJob(limits, variables)

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .coordinator import Coordinator
 from .elastic import Elastic, ElasticJob
 from .nodes import RayHostDiscovery
-from .settings import PLACEMENT_SECONDS, MiniSettings, check_gpus, nics_to_env_var, number
+from .settings import PLACEMENT_SECONDS, MiniSettings, check_gpus, nics_to_env_var, number, start_seconds
 from .static import StaticJob
 from .strategy import Strategy
 
-__all__ = ["MiniSettings", "RayExecutor"]
-
-_START_SECONDS = 30
+__all__ = ["Coordinator", "MiniSettings", "RayExecutor"]
 
 
 class RayExecutor:
@@ -90,7 +89,7 @@ class RayExecutor:
                 reset_limit,
                 cooldown_range,
                 elastic_timeout,
-                number(settings, "timeout_s", _START_SECONDS),
+                start_seconds(settings),
             )
 
     @classmethod
@@ -144,7 +143,7 @@ class RayExecutor:
         """
         self.shutdown()
         variables = {**nics_to_env_var(getattr(self.settings, "nics", None)), **(extra_env_vars or {})}
-        seconds = number(self.settings, "timeout_s", _START_SECONDS)
+        seconds = start_seconds(self.settings)
         if isinstance(self._plan, Elastic):
             self.adapter = ElasticJob(self._plan, variables)
         else:

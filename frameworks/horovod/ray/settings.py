@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from horovod.bootstrap.network.interfaces import INTERFACES_VARIABLE
+from horovod.runner.common.util.timeout import Timeout
 
-PLACEMENT_SECONDS = 100
+PLACEMENT_SECONDS, START_SECONDS = 100, 30
 
 
 @dataclass
@@ -22,6 +23,17 @@ class MiniSettings:
     ssh_str: str | None = None
     timeout_s: float = 300
     placement_group_timeout_s: float = PLACEMENT_SECONDS
+
+    @property
+    def start_timeout(self) -> Timeout:
+        """``timeout_s`` as a limit that begins now."""
+        return Timeout(self.timeout_s, "Timed out waiting for {activity}.")
+
+
+def start_seconds(settings: Any) -> float:
+    """How long ranks wait for each other at their start."""
+    limit = getattr(settings, "start_timeout", None)
+    return number(settings, "timeout_s", number(limit, "timeout", START_SECONDS))
 
 
 def number(settings: Any, name: str, default: float) -> float:

@@ -1,0 +1,1 @@
+"""Names of Horovod 0.28 that programs import from here."""
