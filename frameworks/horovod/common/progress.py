@@ -113,7 +113,7 @@ class _Teller:
 
     def _run(self) -> None:
         from horovod.bootstrap.errors import BootstrapError
-        from horovod.bootstrap.store.reports import PREFIX
+        from horovod.bootstrap.store.messages import PROGRESS
 
         # Progress that nobody can hear of is no reason to disturb a training.
         with contextlib.suppress(BootstrapError, OSError, RuntimeError, ValueError, TypeError):
@@ -121,7 +121,7 @@ class _Teller:
             is_last = False
             while not is_last:
                 is_last = self._stopping.wait(_PERIOD_SECONDS)
-                line.set(PREFIX, _report().encode())
+                line.set(PROGRESS, _report().encode())
             line.close()
 
 

@@ -40,7 +40,7 @@ class Reach:
 class Output:
     """What becomes of what the ranks write. ``ranks``: whose is shown (None: all). ``folder``: where it is
     kept, too. ``events``: a file for what happens; ``is_json``: stdout gets that in place of all else.
-    ``metrics``: where the job tells how far it is, a host and a port, or a file.
+    ``metrics``: where the job tells how far it is, see ``progress.places``.
     """
 
     ranks: Sequence[int] | None = None

@@ -1,16 +1,25 @@
 """Jobs that tell how far they are: to Prometheus, to a file, and to ``horovodrun top``."""
 
+import fcntl
+import http.server
 import importlib.util
 import json
 import os
+import pty
+import re
+import shutil
 import socket
+import ssl
+import struct
 import subprocess
 import sys
+import termios
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import networks
 import pytest
@@ -244,3 +253,70 @@ def test_ranks_on_other_hosts_are_seen(pods: Pods, tmp_path: Path, elastic: list
     pods.finish(process, 20)
     for agent in agents:
         pods.finish(agent, 10)
+
+
+class Controller(http.server.BaseHTTPRequestHandler):
+    """That of Kubeflow, which takes the status of a TrainJob."""
+
+    told: ClassVar[list[tuple[str, str, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.told.append((self.path, self.headers["Authorization"], body))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing to stderr."""
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_trainjob_is_told(job: Launcher, tmp_path: Path) -> None:
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key", "-out", "ca.crt"]
+    subprocess.run([*made, *names], cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "token").write_text("of-the-pod\n")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "ca.crt", tmp_path / "key")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Controller) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        variables = {
+            "KUBEFLOW_TRAINER_SERVER_URL": f"https://localhost:{server.server_port}/trainjobs/mine/status",
+            "KUBEFLOW_TRAINER_SERVER_CA_CERT": str(tmp_path / "ca.crt"),
+            "KUBEFLOW_TRAINER_SERVER_TOKEN": str(tmp_path / "token"),
+        }
+        status, _, stderr = job.run("-np", "2", "--metrics", "trainjob", PROGRAM, "10", "0.05", **variables)
+        server.shutdown()
+    assert status == 0 and stderr == b"", stderr
+    paths, tokens, bodies = zip(*Controller.told, strict=True)
+    assert {*paths} == {"/trainjobs/mine/status"} and {*tokens} == {"Bearer of-the-pod"}
+    assert bodies[-1].keys() == {"trainerStatus"} and bodies[-1]["trainerStatus"]["progressPercentage"] == 100
+
+
+def test_a_trainjob_needs_its_controller(job: Launcher) -> None:
+    status, _, stderr = job.run("-np", "1", "--metrics", "trainjob", "true")
+    assert status == 2 and b"--metrics trainjob: KUBEFLOW_TRAINER_SERVER_URL is not set" in stderr
+
+
+def test_top_moves_on_a_terminal_of_80_columns(job: Launcher) -> None:
+    process = job.start("-np", "3", PROGRAM, "1000", "0.01", "1")
+    until(lambda: top(str(process.pid)).returncode == 0)
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    words = [*MODULE, "top", str(process.pid)]
+    shown = subprocess.Popen(words, stdin=follower, stdout=follower, stderr=follower, env=environment)
+    os.close(follower)
+    frames, end = b"", time.monotonic() + within(20)
+    while len(set(re.findall(rb"step [0-9]+", frames))) < 3 and time.monotonic() < end:
+        frames += os.read(leader, 1 << 16)
+    process.terminate()
+    job.finish(process, 20)
+    while b"the job has ended" not in frames and time.monotonic() < end:
+        frames += os.read(leader, 1 << 16)
+    assert shown.wait(within(10)) == 0
+    os.close(leader)
+    lines = [re.sub(r"\x1b\[[HJK2]+", "", line) for line in frames.decode().split("\r\n")]
+    assert all(len(line) <= 80 for line in lines), lines
+    assert len({line for line in lines if line.startswith("step ")}) >= 3, lines

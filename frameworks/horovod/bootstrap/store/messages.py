@@ -16,6 +16,7 @@ from ..errors import BootstrapError
 from ..network.frames import MAX_PAYLOAD
 
 ARRIVED, LINKED = "mesh", "linked"  # how far a rank has come, in its keys "<generation>/<step>/<rank>"
+PROGRESS = "progress/"  # under which it sets how far its training is; see reports.py
 MAX_FIELDS = 1 << 16
 MAX_KEY = 256
 TOKEN_BYTES = 16

@@ -4,7 +4,6 @@ import json
 import math
 from typing import NamedTuple
 
-PREFIX = "progress/"
 _MOST_BYTES = 1 << 10
 _MOST = 1 << 62
 

@@ -235,7 +235,7 @@ _OUTPUT = (
     Option("--events", "write what happens to FILE, as --json does, beside the output", ("FILE", str)),
     Option(
         "--metrics",
-        "tell how far the job is: Prometheus at PORT of this host or at HOST:PORT, or a file (repeatable)",
+        "tell how far the job is: Prometheus at PORT or HOST:PORT, a FILE, or trainjob (repeatable)",
         ("WHERE", values.metrics),
         METRICS_VARIABLE,
         "metrics",

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -149,16 +148,11 @@ def _let_see(
     """Lets ``horovodrun top`` and those that --metrics names see how far the job is."""
     with contextlib.suppress(OSError):  # a job that nobody can look at is as good
         serving.open_for_top(loop, view, stack)
-    for place in output.metrics:
-        shown = place if isinstance(place, str) else f"{place[0]}:{place[1]}"
-        try:
-            if isinstance(place, str):
-                stack.callback(serving.File(view, place, partial(_tell_no_metrics, sinks[1], place)).close)
-            else:
-                where = serving.open_for_prometheus(loop, view, place, stack)
-                sinks[1].put(f"horovodrun: metrics at {escaped(where)}\n".encode())
-        except OSError as error:
-            raise ValueError(f"--metrics {shown}: {error.strerror or error}") from None
+    if output.metrics:
+        from ..progress import metrics  # only for those who need it: a job starts quickly
+
+        say = sinks[1].put
+        metrics.tell(output.metrics, view, loop, lambda text: say(f"horovodrun: {text}\n".encode()), stack)
 
 
 def _close(job: Job, seconds: float, status: int, notes: Sequence[str]) -> None:
@@ -210,10 +204,6 @@ def _tell_loss(sink: Sink, name: str, reason: str) -> None:
     """To people even where the launcher's words are events, which may be what is lost."""
     text = f"horovodrun: warning: {escaped(name)}: {reason}; the rest of the output is lost\n"
     sink.put(text.encode(errors="replace"), owner=sink)
-
-
-def _tell_no_metrics(sink: Sink, path: str, reason: str) -> None:
-    sink.put(f"horovodrun: warning: --metrics {escaped(path)}: {reason}\n".encode())
 
 
 def _open_standard_streams() -> None:

@@ -8,14 +8,16 @@ from horovod.bootstrap.paths import absolute
 from .. import meeting
 
 Place = tuple[str, int] | str
-"""Host and port, or the path of a file."""
+"""Host and port, the path of a file, or TRAINJOB."""
+
+TRAINJOB = "trainjob"
 
 _PORT = re.compile(r"[0-9]{1,5}")
 
 
 def parse(text: str) -> list[Place]:
-    """A port of this host alone, HOST:PORT, or a file; several with commas between. Raises ValueError for
-    what is none.
+    """A port of this host alone, HOST:PORT, a file, or "trainjob"; several with commas between. Raises
+    ValueError for what is none.
     """
     return [_place(part.strip()) for part in text.split(",") if part.strip()]
 
@@ -25,6 +27,8 @@ def _place(text: str) -> Place:
         if int(text) > 65535:
             raise ValueError(f"{text}: a port is at most 65535")
         return LOOPBACK, int(text)
+    if text == TRAINJOB:
+        return TRAINJOB
     if "/" in text or (":" not in text and "." in text):
         return absolute(text)
     try:

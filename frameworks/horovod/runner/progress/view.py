@@ -2,22 +2,22 @@
 
 import collections
 import os
-import statistics
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from horovod.bootstrap.store.reports import PREFIX, Report, decode
+from horovod.bootstrap.store.messages import PROGRESS
 from horovod.bootstrap.store.server import StoreServer
 
 from ..ending import Exit
 from ..launchers import is_this_host
-from .pace import is_anew, pace
+
+if TYPE_CHECKING:
+    from horovod.bootstrap.store.reports import Report
 
 _WINDOW = 12  # reports, one a second, over which rates are taken
 _SILENT_SECONDS = 5.0  # a rank says nothing, or has not said anything yet
-_LEAST_EDGE = 0.15  # of the time, by which the others wait longer than the one that they wait for
 
 
 class View:
@@ -41,10 +41,12 @@ class View:
 
     def attach(self, store: StoreServer) -> None:
         """Before a store serves to which ranks report."""
-        store.divert(PREFIX.encode(), self.take)
+        store.divert(PROGRESS.encode(), self.take)
 
     def take(self, number: int, _key: bytes, value: bytes) -> str:
         """A report of a process. Returns why it is refused, or ""."""
+        from horovod.bootstrap.store.reports import decode  # late, like all that few jobs need
+
         try:
             report = decode(value)
         except (ValueError, RecursionError):
@@ -87,6 +89,8 @@ class View:
 
     def snapshot(self) -> dict[str, Any]:
         """How far the job is, as JSON may have it. A number that is not known is None."""
+        from .summary import of_job
+
         with self._lock:
             ranks = sorted(map(self._row, self._shown()), key=lambda row: (row["rank"] is None, row["rank"]))
             generation, status, begin = self._generation, self._status, self._begin
@@ -97,7 +101,7 @@ class View:
             "seconds": round(time.time() - begin, 3),
             "status": status,
             "generation": generation or None,
-            **_of_job(ranks),
+            **of_job(ranks),
             "ranks": ranks,
         }
 
@@ -107,6 +111,8 @@ class View:
         ]
 
     def _row(self, number: int) -> dict[str, Any]:
+        from .pace import pace
+
         host, pid = self._processes.get(number, ("", None))
         age = time.monotonic() - self._heard.get(number, float("-inf"))
         if age > _SILENT_SECONDS and pid is not None and number in self._running and is_this_host(host):
@@ -122,6 +128,8 @@ class View:
 
     def _look(self, number: int, pid: int) -> None:
         """At a process of this host that does not report: what the system knows of it."""
+        from horovod.bootstrap.store.reports import Report
+
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
                 fields = file.read().rpartition(")")[2].split()
@@ -133,7 +141,9 @@ class View:
         last = known[-1] if known else Report(0, 0, 0.0, None, None, None, 0, 0, 0, 0)
         self._add(number, last._replace(time=time.monotonic(), cpu=cpu, memory=memory))
 
-    def _add(self, number: int, report: Report) -> None:
+    def _add(self, number: int, report: "Report") -> None:
+        from .pace import is_anew
+
         known = self._reports.setdefault(number, collections.deque(maxlen=_WINDOW))
         if known and is_anew(known[-1], report):
             known.clear()
@@ -141,39 +151,3 @@ class View:
         known.append(report)
         if report.step is not None:
             self._first.setdefault(number, report)
-
-
-def _of_job(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the ranks say together."""
-
-    def known(name: str) -> list[Any]:
-        return [row[name] for row in ranks if row[name] is not None]
-
-    step = min(known("step"), default=None)
-    steps = max(known("steps"), default=None)
-    rates = known("steps_per_second")
-    rate = statistics.median(rates) if rates else None
-    left = None if step is None or not steps else max(0, steps - step)
-    return {
-        "size": len(ranks),
-        "step": step,
-        "steps": steps,
-        "epoch": min(known("epoch"), default=None),
-        "steps_per_second": rate,
-        "samples_per_second": sum(known("samples_per_second")) if known("samples_per_second") else None,
-        "progress": None if step is None or not steps else min(1.0, step / steps),
-        "seconds_left": None if left is None or (left and not rate) else left / (rate or 1),
-        "awaited": awaited(known("rank"), ranks),
-    }
-
-
-def awaited(numbers: Sequence[int], ranks: Sequence[Mapping[str, Any]]) -> int | None:
-    """The rank that the others wait for: who comes last to each collective waits for nobody. None: they wait
-    equally long, or it is not known.
-    """
-    waiting = {row["rank"]: row["waiting"] for row in ranks if row["waiting"] is not None}
-    if len(waiting) < 2 or len(waiting) < len(numbers):
-        return None
-    last = min(waiting, key=lambda rank: waiting[rank])
-    others = statistics.median(share for rank, share in waiting.items() if rank != last)
-    return last if others - waiting[last] > _LEAST_EDGE else None

@@ -9,9 +9,10 @@ import pytest
 
 from horovod.bootstrap.store.reports import Report, decode
 from horovod.runner.ending import Exit
-from horovod.runner.progress import formats, places, serving, table
+from horovod.runner.progress import formats, metrics, places, serving, table
 from horovod.runner.progress.pace import pace
-from horovod.runner.progress.view import View, awaited
+from horovod.runner.progress.summary import awaited
+from horovod.runner.progress.view import View
 
 REPORT = Report(0, 0, 10.0, 5, 20, 1, 160.0, 2.0, 3.0, 1 << 20)
 
@@ -137,6 +138,7 @@ def test_the_rank_that_waits_least_is_waited_for(shares: tuple[float | None, ...
         (":9100", [("", 9100)]),
         ("node1:9100", [("node1", 9100)]),
         ("[fd00::1]:9100", [("fd00::1", 9100)]),
+        ("trainjob", ["trainjob"]),
         ("/a/b,9100", ["/a/b", ("127.0.0.1", 9100)]),
     ],
 )
@@ -213,7 +215,7 @@ def test_answers_by_http(request_: bytes, status: bytes) -> None:
         own.sendall(request_)
         own.shutdown(socket.SHUT_WR)
         other.settimeout(10)
-        serving._answer_http(other, seen(at(1.0, 1)))
+        metrics.answer_http(other, seen(at(1.0, 1)))
         other.close()
         assert own.recv(1 << 20).split(b" ")[1] == status
 
