@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 METRICS_VARIABLE = "HOROVOD_METRICS"
 _PERIOD_SECONDS = 1.0
+_RANKS_A_SECOND = 500  # that horovodrun hears; of more, each tells less often
 _LAST_SECONDS = 1.0  # for the last report, when the rank leaves the job
 
 
@@ -118,9 +119,10 @@ class _Teller:
         # Progress that nobody can hear of is no reason to disturb a training.
         with contextlib.suppress(BootstrapError, OSError, RuntimeError, ValueError, TypeError):
             line = _line()
+            period = max(_PERIOD_SECONDS, _core.topology()[1] / _RANKS_A_SECOND)
             is_last = False
             while not is_last:
-                is_last = self._stopping.wait(_PERIOD_SECONDS)
+                is_last = self._stopping.wait(period)
                 line.set(PROGRESS, _report().encode())
             line.close()
 

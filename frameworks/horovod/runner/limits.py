@@ -22,7 +22,7 @@ class Load:
     """What a job asks of one process that starts ranks.
 
     ``ranks`` are started here, ``elsewhere`` on ``hosts`` other hosts; ``files`` are kept open for each rank
-    of the job, as for its output.
+    of the job, as for its output, or for what it reports.
     """
 
     ranks: int

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -231,3 +233,28 @@ def test_a_folder_that_others_can_use_is_refused(tmp_path: Any, monkeypatch: pyt
     (tmp_path / "own").symlink_to(tmp_path)
     with pytest.raises(PermissionError):
         serving.folder()
+
+
+def test_a_job_of_another_launcher_has_no_rows() -> None:
+    view = View()
+    view.start(["train"])
+    assert len(table.lines(view.snapshot(), 80)) == 2
+
+
+def test_workers_that_are_gone_are_forgotten() -> None:
+    view = seen(at(1.0, 1), at(1.0, 1, rank=1), generation=1)
+    view.exits([Exit(1, 0)])
+    view.started(2, "node2", 102)
+    view.generation(2, [(0, 0), (1, 2)])
+    assert view._reports.keys() == {0} and view._processes.keys() == {0, 2}
+
+
+def test_a_file_takes_the_place_of_plain_files_only(tmp_path: Path) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "link.json"
+    victim.write_text("mine")
+    link.symlink_to(victim)
+    for path in (link, tmp_path, Path(os.devnull)):
+        with pytest.raises(ValueError, match="no plain file"):
+            metrics._write(View(), str(path))
+    metrics._write(View(), str(victim))
+    assert json.loads(victim.read_text())["ranks"] == [] and len(list(tmp_path.iterdir())) == 2

@@ -23,6 +23,7 @@ _USAGE = """horovodrun -np N [options] [--] command [argument ...]
        horovodrun --check-build [--verbose] [--json]
        horovodrun --merge-timelines OUT FILE [FILE ...]
        horovodrun history DIR [options]
+       horovodrun top [PID ...] [--once | --json]
        horovodrun doctor [options]
        horovodrun bench [options] [-- options of the bench]"""
 

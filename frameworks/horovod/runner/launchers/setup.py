@@ -93,7 +93,7 @@ def _load(job: Job) -> limits.Load:
             own += count
         elif count:
             hosts += 1
-    files = FILES_OF_A_RANK if job.output.folder else 0
+    files = (FILES_OF_A_RANK if job.output.folder else 0) + bool(job.output.metrics)
     return limits.Load(own, job.size - own, hosts, files)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import ssl
+import stat
 import threading
 import time
 import urllib.parse
@@ -95,10 +96,12 @@ class _Again:
 
 
 def _write(view: View, path: str) -> None:
-    """A file, as a whole."""
-    new = f"{path}.{os.getpid()}"
+    """A file, as a whole: another one takes its place."""
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise ValueError("it is there, and is no plain file")
+    new = f"{path}.{os.urandom(4).hex()}"
     try:
-        with open(new, "wb") as file:
+        with open(new, "xb") as file:  # which follows no link
             file.write(encoded(formats.public(view.snapshot())))
         os.replace(new, path)
     except OSError:

@@ -13,6 +13,8 @@ _OTHERS = 4  # lines that are no rank's
 def lines(job: Mapping[str, Any], width: int, room: int | None = None) -> list[str]:
     """``room``: how many lines there may be, if not as many as it takes."""
     ranks = job["ranks"]
+    if not ranks:
+        return [_title(job)[:width], "no rank runs, or another launcher has started them"]
     shown = ranks if room is None or len(ranks) + _OTHERS <= room else ranks[: max(1, room - _OTHERS - 1)]
     told = [_title(job), _progress(job), _HEAD, *map(_row, shown)]
     if len(shown) < len(ranks):

@@ -76,6 +76,9 @@ class View:
         with self._lock:
             self._generation = number
             self._ranks = {worker: rank for rank, worker in ranks}
+            for known in (self._processes, self._reports, self._first, self._heard):
+                for gone in known.keys() - self._ranks.keys() - self._running:
+                    del known[gone]
 
     def exits(self, exits: Iterable[Exit]) -> None:
         """Processes have ended. When all have, what they said last is where the job is."""
