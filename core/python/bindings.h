@@ -16,6 +16,7 @@ namespace hvd::python {
 
 // Parts of the module.
 void BindCalls(pybind11::module_& module);
+void BindDlpack(pybind11::module_& module);
 void BindLinks(pybind11::module_& module);
 void BindOutput(pybind11::module_& module);
 

@@ -204,6 +204,7 @@ void BindModule(py::module_& module) {
   AddConstants(module);
   BindOutput(module);
   BindCalls(module);
+  BindDlpack(module);
   BindLinks(module);
   module.def("init", &Init, py::kw_only(), arg("rank"), arg("size"), arg("local_rank"),
              arg("local_size"), arg("cross_rank"), arg("cross_size"), arg("generation"),

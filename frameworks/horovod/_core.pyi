@@ -3,7 +3,7 @@ it waits.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 __version__: str
@@ -169,6 +169,11 @@ class Handle(int):
 
     entries: ClassVar[dict[int, Any]]
 
+def describer(
+    exchange: Any,
+    types: tuple[type, ...],
+    otherwise: Callable[[Any], tuple[int, int, int, Sequence[int], int, int] | None],
+) -> Callable[[Any], tuple[int, int, int, Sequence[int], int, int] | None]: ...
 def submit_for(
     handle_type: type[Handle] | dict[int, Any],
     entry: Any,

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Spec, TensorGlue
+from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Spec, TensorGlue, describer
 from horovod.torch.complex_numbers import COMPLEX, as_pairs
 from horovod.torch.layouts import overlaps
 from horovod.torch.placements import DTYPES, on_devices, on_host
@@ -35,8 +35,7 @@ with contextlib.suppress(AttributeError, TypeError):  # of torch before 2.7, whi
     raise_versions = torch._C._increment_version  # the public function takes as long as a small allreduce
 
 
-def describe(tensor: torch.Tensor) -> Spec | None:
-    """See TensorGlue. Takes half a microsecond and creates no tensor."""
+def _describe(tensor: torch.Tensor) -> Spec | None:
     try:
         if tensor.is_contiguous() and tensor.is_cpu:
             dtype = _PLAIN_DTYPES.get(tensor.dtype)
@@ -48,6 +47,13 @@ def describe(tensor: torch.Tensor) -> Spec | None:
     except (AttributeError, RuntimeError):
         pass  # no tensor, or one without memory: `place` says which
     return None
+
+
+describe: Callable[[torch.Tensor], Spec | None] = _describe
+"""See TensorGlue. Creates no tensor."""
+with contextlib.suppress(AttributeError):  # torch before 2.10
+    _exchange = torch.Tensor.__dlpack_c_exchange_api__
+    describe = describer(_exchange, (torch.Tensor, torch.nn.Parameter), _describe)
 
 
 def place(tensor: torch.Tensor, result: Result, purpose: Purpose) -> Placement[torch.Tensor]:
@@ -112,7 +118,7 @@ def to_bytes(tensor: torch.Tensor) -> bytes:
 class TorchGlue(TensorGlue[torch.Tensor]):
     """Describes, places and makes torch tensors."""
 
-    describe = staticmethod(describe)
+    describe = staticmethod(describe)  # type: ignore[assignment]  # whose parameter has no name
     place = staticmethod(place)
     place_group = staticmethod(place_group)
     from_bytes = staticmethod(from_bytes)

@@ -17,6 +17,9 @@ Output = _core.Output
 DTYPES = _core.DTYPES
 """The numbers of the element types, by the names that numpy uses."""
 
+describer = _core.describer
+"""Makes a ``TensorGlue.describe`` of a framework's DLPack exchange table, in place of one in Python."""
+
 # (input address, output address, dtype number, shape, input bytes, output bytes), as _core.submit takes it.
 # Output address 0: the core allocates.
 Spec = tuple[int, int, int, Sequence[int], int, int]
