@@ -51,7 +51,7 @@ def _describe(tensor: torch.Tensor) -> Spec | None:
 
 describe: Callable[[torch.Tensor], Spec | None] = _describe
 """See TensorGlue. Creates no tensor."""
-with contextlib.suppress(AttributeError):  # torch before 2.10
+with contextlib.suppress(AttributeError):  # an older torch
     _exchange = torch.Tensor.__dlpack_c_exchange_api__
     describe = describer(_exchange, (torch.Tensor, torch.nn.Parameter), _describe)
 
