@@ -44,7 +44,8 @@ CMAKE := $(BIN)/cmake
 # Python compiles a module when it is imported first; most of these never are.
 INSTALL := $(PIP) install --quiet --no-compile
 CXX_FILES = $(shell find core frameworks tests/core tests/fuzz -name '*.h' -o -name '*.cc')
-SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich openmpi-bin openssh-client openssh-server
+SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich munge openmpi-bin openssh-client openssh-server \
+  slurm-client slurmctld slurmd
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 # Images of containers set it, and each of some thousand processes then compiles PyTorch anew: twice the time.
