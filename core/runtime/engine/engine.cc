@@ -231,10 +231,8 @@ Status RankEngine::TrySubmit(Entry entry, HandlePtr* handle) {
 }
 
 Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) {
-  if (handle->done.load(std::memory_order_acquire)) return handle->status;
-  const int64_t begin = NowMicros();
-  const int64_t deadline = timeout_us < 0 ? -1 : begin + timeout_us;
-  if (!handle->entry.urgent) queue_.Urge(handle);
+  const int64_t deadline = timeout_us < 0 ? -1 : NowMicros() + timeout_us;
+  if (!handle->done.load(std::memory_order_acquire) && !handle->entry.urgent) queue_.Urge(handle);
   std::shared_ptr<ProgramThread> thread;  // of a long wait
   bool long_wait = false;
   bool stop = false;
@@ -250,7 +248,6 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
     if (!graph.ok()) break;
   }
   if (long_wait) LeaveWait(thread.get());
-  Count(counters_.waited_us, NowMicros() - begin);
   if (!graph.ok()) return graph;
   return stop ? NotComplete(*handle, prepared_.not_complete) : handle->status;
 }

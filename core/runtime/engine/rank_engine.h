@@ -58,9 +58,7 @@ class RankEngine : public Engine {
   LinkRequests& link_requests() override { return link_requests_; }
   void AddLink(const Link& link) override;
   void GiveUpLink(GlobalRank peer, const std::string& reason) override;
-  std::map<std::string, uint64_t> CountersNow() const override {
-    return counters_.Now(blocked_.Micros(NowMicros()));
-  }
+  std::map<std::string, uint64_t> CountersNow() const override { return counters_.Now(); }
   std::vector<int> Descriptors() const override { return descriptors_; }
 
  private:

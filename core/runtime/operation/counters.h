@@ -26,8 +26,8 @@ struct Counters {
   std::atomic<uint64_t> wakeups{0};           // times a thread of the engine was woken from sleep
   std::atomic<uint64_t> waited_us{0};         // that threads of the program waited for operations
 
-  // Under the names that the program sees. `waiting_us`: of a wait that has not ended yet.
-  std::map<std::string, uint64_t> Now(int64_t waiting_us) const {
+  // Under the names that the program sees.
+  std::map<std::string, uint64_t> Now() const {
     return {{"collectives", collectives},
             {"reductions", reductions},
             {"tensors", tensors},
@@ -43,7 +43,7 @@ struct Counters {
             {"autotune_samples", autotune_samples},
             {"messages", messages},
             {"wakeups", wakeups},
-            {"waited_us", waited_us + static_cast<uint64_t>(waiting_us)}};
+            {"waited_us", waited_us}};
   }
 };
 

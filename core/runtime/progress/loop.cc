@@ -193,6 +193,7 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
   } else if (cycle_->HasWork()) {
     WakeBackground();
   }
+  Count(counters_->waited_us, NowMicros() - start);
   return result;
 }
 
