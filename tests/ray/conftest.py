@@ -1,5 +1,6 @@
 """A Ray cluster of two nodes on this machine, of two CPUs each."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +20,7 @@ for pickler in (cloudpickle, ray.cloudpickle):
     pickler.register_pickle_by_value(ray_programs)
 
 _HEALTH = {"initial_delay_ms": 0, "period_ms": 500, "failure_threshold": 2}
-START_SECONDS = 60
+START_SECONDS, TRIES = 60, 3
 
 
 @pytest.fixture(scope="session")
@@ -40,8 +41,10 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def cluster(new_cluster: Any) -> Any:
     """Two nodes, and this process as a driver, whatever the test before has done to them."""
-    while len(new_cluster.worker_nodes) < 1:
-        new_cluster.add_node(**ray_programs.NODE)
+    for _ in range(TRIES):
+        with contextlib.suppress(SystemExit):  # of Ray, where a busy machine starts no node in time
+            if not new_cluster.worker_nodes:
+                new_cluster.add_node(**ray_programs.NODE)
     new_cluster.wait_for_nodes(within(START_SECONDS))
     if not ray.is_initialized():
         ray.init(address=new_cluster.address, log_to_driver=False)

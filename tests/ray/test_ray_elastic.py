@@ -55,7 +55,7 @@ class Running:
 
 
 def settings(**options: Any) -> Any:
-    return ElasticRayExecutor.create_settings(timeout_s=within(30), **options)
+    return ElasticRayExecutor.create_settings(timeout_s=within(30.5), **options)
 
 
 def test_ranks_nodes_that_end_and_that_come(cluster: Any, tmp_path: Any) -> None:

@@ -1,5 +1,6 @@
 """Jobs that go on when nodes, actors and ranks end, and use nodes that come: horovodrun leads them."""
 
+import math
 import os
 import pickle
 import secrets
@@ -237,8 +238,8 @@ def _words(elastic: Elastic, address: str, room: int) -> list[str]:
         "--wait-for-hosts": 1,
         "--slots-per-host": 1,
         "--reset-limit": elastic.resets,
-        "--elastic-timeout": f"{elastic.patience:g}",
-        "--start-timeout": f"{elastic.start_seconds:g}",
+        "--elastic-timeout": math.ceil(elastic.patience),
+        "--start-timeout": math.ceil(elastic.start_seconds),
     }
     words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
     cooldown = [] if elastic.cooldown is None else [f"{seconds:g}" for seconds in elastic.cooldown]

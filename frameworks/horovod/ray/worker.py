@@ -12,6 +12,7 @@ import ray
 from horovod.bootstrap import secret as secrets
 from horovod.bootstrap import start
 from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.store.client import StoreClient
 from horovod.common import basics
 from horovod.runner.nodes import guard
 
@@ -68,14 +69,10 @@ class BaseHorovodWorker:
         os.environ.update({name: str(value) for name, value in env_vars.items()})
 
     def join(self, variables: Mapping[str, str], secret: bytes) -> None:
-        """Makes this actor the rank that ``variables`` tell. From now on the driver shows its output.
-
-        The secret goes from the message to the library: it is in no environment.
-        """
-        secrets.remove(os.environ)
-        self.update_env_vars(variables)
+        """Makes this actor the rank that ``variables`` tell. From now on the driver shows its output."""
+        store = take_place(variables, secret)
         self.world_rank, self.world_size = int(variables["HOROVOD_RANK"]), int(variables["HOROVOD_SIZE"])
-        self._voice = Voice(start.launchers_store({**os.environ, secrets.SECRET_VARIABLE: secret.hex()}))
+        self._voice = Voice(store)
         ray_logger.configure(self._voice)
 
     def start_executable(
@@ -113,6 +110,15 @@ class BaseHorovodWorker:
         finally:
             if self._voice is not None:
                 self._voice.drain()
+
+
+def take_place(variables: Mapping[str, str], secret: bytes) -> StoreClient:
+    """Makes this process the rank that ``variables`` tell; a connection of it to where the ranks meet. The
+    secret goes from the message to the library: it is in no environment.
+    """
+    secrets.remove(os.environ)
+    os.environ.update(variables)
+    return start.launchers_store({**os.environ, secrets.SECRET_VARIABLE: secret.hex()})
 
 
 def _stop() -> None:
