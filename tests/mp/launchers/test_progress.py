@@ -174,7 +174,7 @@ def test_another_user_sees_no_job(job: Launcher) -> None:
 
 def test_an_elastic_job_goes_on_telling(job: Launcher, tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
-    process = job.start("-np", "3", "--min-np", "2", f"--metrics={path}", PROGRAM, "60", "0.05")
+    process = job.start("-np", "3", "--min-np", "2", f"--metrics={path}", PROGRAM, "100", "0.05")
     before = until(lambda: far(path, 5, 3))
     assert before["generation"] == 1
     os.kill(before["ranks"][2]["pid"], 9)

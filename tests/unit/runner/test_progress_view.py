@@ -5,6 +5,7 @@ import math
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ def at(second: float, step: int | None, rank: int = 0, waiting: float = 0.5, **o
 
 def seen(*reports: Report, generation: int = 0) -> View:
     view = View()
-    view.start(["python", "train.py"])
+    view.start(["/usr/bin/python", "train.py"])
     for rank in sorted({report.rank for report in reports}):
         view.started(rank, f"node{rank % 2}", 100 + rank)
     if generation:
@@ -258,3 +259,24 @@ def test_a_file_takes_the_place_of_plain_files_only(tmp_path: Path) -> None:
             metrics._write(View(), str(path))
     metrics._write(View(), str(victim))
     assert json.loads(victim.read_text())["ranks"] == [] and len(list(tmp_path.iterdir())) == 2
+
+
+class NoRoom:
+    """A listener where no descriptor is free."""
+
+    def accept(self) -> None:
+        raise OSError(24, "Too many open files")
+
+    def setblocking(self, _: bool) -> None:
+        """As it was."""
+
+
+def test_a_launcher_without_descriptors_answers_nobody_and_goes_on() -> None:
+    registered: list[Any] = []
+    selector = SimpleNamespace(
+        register=lambda *given: registered.append(given[0]), unregister=registered.remove
+    )
+    door = serving.Door(SimpleNamespace(selector=selector), NoRoom(), print)  # type: ignore[arg-type]
+    assert len(registered) == 1
+    door._on_ready()
+    assert registered == []

@@ -147,7 +147,7 @@ def _push(view: View, to: _Controller) -> None:
             status = connection.getresponse().status
         except http.client.HTTPException as error:
             raise OSError(f"{to.host} does not answer: {error}") from None
-    if status >= 300:
+    if status >= 300 and status != http.HTTPStatus.TOO_MANY_REQUESTS:
         raise OSError(f"{to.host} answers {status}")
 
 

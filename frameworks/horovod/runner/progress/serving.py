@@ -51,7 +51,10 @@ class Door:
     def _on_ready(self) -> None:
         try:
             connection = endpoints.accept(self._listener)  # which turns other users away from a Unix socket
-        except OSError:
+        except PermissionError:
+            return
+        except OSError:  # no descriptor is free: the job needs them more
+            self._loop.selector.unregister(self._listener)
             return
         if connection is None:
             return

@@ -31,7 +31,8 @@ def _title(job: Mapping[str, Any]) -> str:
     if job["generation"] is not None:
         parts.append(f"generation {job['generation']}")
     parts.append(_time(job["seconds"]))
-    return escaped(f"job {job['pid']}: {', '.join(parts)}: {shlex.join(job['command'])}")
+    words = [word.rpartition("/")[2] or word for word in job["command"]]
+    return escaped(f"job {job['pid']}: {', '.join(parts)}: {shlex.join(words)}")
 
 
 def _progress(job: Mapping[str, Any]) -> str:
