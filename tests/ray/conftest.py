@@ -15,6 +15,8 @@ import ray_programs
 from load import within
 from ray.cluster_utils import Cluster
 
+from horovod.bootstrap.network import endpoints
+
 # Ranks do not find the modules of tests.
 for pickler in (cloudpickle, ray.cloudpickle):
     pickler.register_pickle_by_value(ray_programs)
@@ -30,6 +32,7 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         settings = {f"health_check_{name}": value for name, value in _HEALTH.items()}
         head = {**ray_programs.NODE, "include_dashboard": False, "_system_config": settings}
+        head["ray_client_server_port"] = endpoints.free_port()
         cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
             yield cluster

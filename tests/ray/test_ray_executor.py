@@ -1,6 +1,8 @@
 """RayExecutor: actors that are ranks, on a cluster of two nodes."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,6 +124,40 @@ def test_too_few_resources(cluster: Any) -> None:
     executor = RayExecutor(RayExecutor.create_settings(placement_group_timeout_s=1), num_workers=9)
     with pytest.raises(TimeoutError, match=r"9 bundles of \{'CPU': 1\}.* available are .*'CPU': 4.0"):
         executor.start()
+
+
+CLIENT = """
+import sys
+import ray
+from horovod.ray import ElasticRayExecutor, RayExecutor
+ray.init(sys.argv[1])
+
+def rank():
+    from horovod.common import basics as hvd
+    from horovod.ray import ray_logger
+    hvd.init()
+    ray_logger.log({"logged": hvd.size()})
+    print("I am", hvd.rank())
+    return hvd.rank()
+
+executor = RayExecutor(RayExecutor.create_settings(), num_workers=2)
+executor.start()
+print(executor.run(rank, callbacks=[print]))
+executor.shutdown()
+try:
+    ElasticRayExecutor(ElasticRayExecutor.create_settings()).start()
+except NotImplementedError as error:
+    print(error)
+"""
+
+
+def test_a_driver_outside_of_the_cluster(cluster: Any) -> None:
+    address = f"ray://127.0.0.1:{cluster.head_node._ray_params.ray_client_server_port}"
+    words = [sys.executable, "-c", CLIENT, address]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=within(60), check=False)
+    lines = done.stdout.splitlines()
+    assert "[0]<stdout>:I am 0" in lines and "[1]<stdout>:I am 1" in lines, done.stdout + done.stderr
+    assert "{'logged': 2}" in lines and "[0, 1]" in lines and "ray job submit" in lines[-1]
 
 
 @pytest.mark.parametrize(
