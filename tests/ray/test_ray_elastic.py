@@ -89,7 +89,8 @@ def test_ranks_nodes_that_end_and_that_come(cluster: Any, tmp_path: Any) -> None
 def test_an_executor_with_a_range_of_ranks(cluster: Any) -> None:
     executor = RayExecutor(RayExecutor.create_settings(within(30)), min_workers=1, max_workers=2)
     executor.start(programs.Model, [10], {"bias": 1}, extra_env_vars={"MY_VARIABLE": "mine"})
-    assert executor.run(lambda n: (n, os.environ["MY_VARIABLE"]), [3]) == [(3, "mine")] * 2
+    own = executor.run(lambda n: (n, os.environ["MY_VARIABLE"], os.environ["OMP_NUM_THREADS"]), [3])
+    assert own == [(3, "mine", "1")] * 2
     assert executor.execute(lambda model: model.rank()) == [1, 11]
     for refused in (executor.run_remote, executor.execute_single):
         with pytest.raises(NotImplementedError, match="elastic"):

@@ -53,7 +53,9 @@ class ElasticJob:
 
     def __init__(self, elastic: Elastic, variables: Mapping[str, str]) -> None:
         self._elastic = elastic
-        self._variables = {HOST_TIMEOUT_VARIABLE: _LOST_SECONDS, **variables}
+        threads = str(max(1, int(elastic.cpus)))  # Ray has told each actor how many all its ranks have
+        own = {HOST_TIMEOUT_VARIABLE: _LOST_SECONDS, "OMP_NUM_THREADS": threads}
+        self._variables = {**own, **variables}
         self._executable: tuple[Any, ...] = ()
 
     def start(self, executable_cls: type | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
