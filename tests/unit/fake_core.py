@@ -238,11 +238,8 @@ class FakeCore:
         splits=None,
         tag=0,
     ):
-        return self.wait(
-            self.submit(
-                kind, name, tensors, op, prescale, postscale, root, process_set, keep, splits, tag=tag
-            )
-        )
+        given = kind, name, tensors, op, prescale, postscale, root, process_set, keep, splits
+        return self.wait(self.submit(*given, tag=tag))
 
     def gpu_serves(self, kind, dtype, op, prescale, postscale):
         return self.on_gpu is not None and self.on_gpu(kind, dtype, op, prescale, postscale)
@@ -284,6 +281,9 @@ class FakeCore:
 
     def shared_file_bytes(self, ranks):
         return 1 << 20
+
+    def describer(self, exchange, types, otherwise):
+        return otherwise
 
     def handle_type(self, entries, dropped):
         def note(handle):

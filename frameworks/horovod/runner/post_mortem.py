@@ -22,9 +22,9 @@ _HINTS = (
         "within if __name__ == '__main__':",
     ),
     (
-        r"^ModuleNotFoundError: No module named 'horovod[\w.]*\.(?:ray|spark)"
-        r"|^ImportError: cannot import name '(?:ray|spark)' from 'horovod[\w.]*'",
-        "Ray and Spark are not there yet",
+        r"^ModuleNotFoundError: No module named 'horovod[\w.]*\.spark"
+        r"|^ImportError: cannot import name 'spark' from 'horovod[\w.]*'",
+        "Spark is not there yet",
     ),
     (
         r"^AttributeError: module 'numpy' has no attribute 'bool'",

@@ -234,9 +234,8 @@ def refused_after_shutdown(net, optimizer):
     loss_of(net, own_samples()).backward()
     hvd.shutdown()
     hvd.init()
-    text = ""
     try:
-        optimizer.step()
+        text = str(optimizer.step())
     except hvd.HorovodInternalError as error:
         text = str(error)
     return all("shut down" in each for each in hvd.allgather_object(text))
@@ -246,8 +245,7 @@ def next_job():
     """A step whose gradients were in flight at a shutdown is refused; the next job goes on with it."""
     for seed in range(20):  # under load they may all have arrived
         net, reference = mlp(seed), mlp(seed)
-        optimizer = wrap(net)
-        if refused_after_shutdown(net, optimizer):
+        if refused_after_shutdown(net, optimizer := wrap(net)):
             break
     same(net, reference, 1e-9)
     optimizer.zero_grad()
