@@ -25,12 +25,12 @@ from horovod.common import basics
 
 from .coordinator import Coordinator
 from .nodes import names_of
-from .settings import nics_to_env_var
+from .settings import MiniSettings, nics_to_env_var
 from .worker import take_place
 
 
 @dataclass
-class HorovodConfig(BackendConfig):
+class HorovodConfig(MiniSettings, BackendConfig):
     """What the trainer has to know.
 
     Attributes:
@@ -38,15 +38,6 @@ class HorovodConfig(BackendConfig):
         timeout_s: how many seconds the ranks wait for each other in ``hvd.init()``.
         verbose: accepted, as are the following ones, and without effect.
     """
-
-    nics: Any = None
-    verbose: int = 1
-    key: str | None = None
-    ssh_port: int | None = None
-    ssh_identity_file: str | None = None
-    ssh_str: str | None = None
-    timeout_s: float = 300
-    placement_group_timeout_s: float = 100
 
     @property
     def backend_cls(self) -> type[Backend]:

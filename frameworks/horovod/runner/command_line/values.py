@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Callable
 
 from horovod.bootstrap.paths import absolute
 
@@ -58,19 +59,20 @@ def address(text: str) -> str:
     """Host and port, such as node1:29500."""
     from .. import meeting
 
-    try:
-        meeting.split(text)
-        return text
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return _read_by(meeting.split, text)
 
 
 def metrics(text: str) -> str:
     """Where a job tells how far it is: a port, HOST:PORT or a file; several with commas between."""
     from ..progress import places
 
+    return _read_by(places.parse, text)
+
+
+def _read_by(parse: Callable[[str], object], text: str) -> str:
+    """The text, which ``parse`` can read later."""
     try:
-        places.parse(text)
+        parse(text)
         return text
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
