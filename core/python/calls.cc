@@ -120,16 +120,15 @@ PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* name
 PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
   int64_t number = 0;
   double seconds = -1;
-  if (count < 1 || count > 3) {
-    PyErr_SetString(PyExc_TypeError, "wait(handle, timeout=None, forget=True)");
+  if (count < 1 || count > 2) {
+    PyErr_SetString(PyExc_TypeError, "wait(handle, timeout=None)");
     return nullptr;
   }
-  if (!Read(args[0], &number) || (count >= 2 && args[1] != Py_None && !Read(args[1], &seconds)))
+  if (!Read(args[0], &number) || (count == 2 && args[1] != Py_None && !Read(args[1], &seconds)))
     return nullptr;
-  const bool forget = count < 3 || args[2] != Py_False;
   const HandlePtr handle = Recall(number);
   if (handle == nullptr) {
-    PyErr_Format(PyExc_ValueError, "handle %lld is unknown: it was waited for already",
+    PyErr_Format(PyExc_ValueError, "handle %lld is unknown: it was forgotten already",
                  static_cast<long long>(number));
     return nullptr;
   }
@@ -145,7 +144,6 @@ PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
   } else {
     status = handle->status;
   }
-  if (forget && status.code() != Code::kTimeout) Forget(number);
   if (status.ok()) return OutputsOf(*handle).release().ptr();
   SetError(status);
   return nullptr;
@@ -160,10 +158,16 @@ PyObject* Poll(PyObject*, PyObject* number) {
   return PyBool_FromLong(engine != nullptr && engine->Poll(handle));
 }
 
-PyObject* ForgetHandle(PyObject*, PyObject* number) {
-  int64_t value = 0;
-  if (!Read(number, &value)) return nullptr;
-  Forget(value);
+// One call for the number and the adapter's entry: between two, a signal handler may raise.
+PyObject* ForgetHandle(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  int64_t number = 0;
+  if (count < 1 || count > 2) {
+    PyErr_SetString(PyExc_TypeError, "forget(handle, entries=None)");
+    return nullptr;
+  }
+  if (!Read(args[0], &number)) return nullptr;
+  if (count == 2 && PyDict_DelItem(args[1], args[0]) != 0) PyErr_Clear();
+  Forget(number);
   Py_RETURN_NONE;
 }
 
@@ -224,7 +228,8 @@ PyMethodDef kMethods[] = {
     {"run", AsMethod(&Edge<&Run>::Call), METH_FASTCALL | METH_KEYWORDS,
      "Starts an operation and waits for it."},
     {"wait", AsMethod(&Edge<&Wait>::Call), METH_FASTCALL, "Waits for a handle."},
-    {"forget", &ForgetHandle, METH_O, "Lets a handle go that was waited for."},
+    {"forget", AsMethod(&Edge<&ForgetHandle>::Call), METH_FASTCALL,
+     "Lets a handle go that was waited for."},
     {"abandon", &AbandonHandle, METH_O, "Lets the name of an operation in flight be used again."},
     {"name_of", AsMethod(&Edge<&NameOf>::Call), METH_O, "The name of an operation, for messages."},
     {"poll", &Poll, METH_O, "Whether a handle is complete."},

@@ -206,19 +206,22 @@ def abandon(handle: int) -> None:
     it is over, and is no duplicate.
     """
 
-def wait(handle: int, timeout: float | None = None, forget: bool = True, /) -> list[Output] | None:
-    """Blocks until complete, driving the engine on this thread, and forgets the handle; or keeps it for
-    ``forget()``, so that it may be waited for again, with the same outcome. Returns the
+def wait(handle: int, timeout: float | None = None, /) -> list[Output] | None:
+    """Blocks until complete, driving the engine on this thread. The handle stays valid until ``forget()``, or
+    until it is dropped if nobody keeps an entry for it: it may be waited for again, with the same outcome,
+    as after a signal handler that raised while the result was on its way. Returns the
     core's outputs in the order of the tensors (None when the core allocated none): of an ALLTOALL the
     received tensor (not when it has filled a given output) and, as int64, how many rows each member sent; of
     a REDUCESCATTER this rank's rows; of a JOIN the last rank to join, as one int64; of a RECV
     the rank that has sent. Raises
     TensorMismatchError, HorovodInternalError or ValueError (unknown handle); TimeoutError after
-    ``timeout`` seconds (the handle then stays valid). Python signal handlers run while it waits.
+    ``timeout`` seconds. Python signal handlers run while it waits.
     """
 
-def forget(handle: int) -> None:
-    """Lets go of a handle that was waited for and kept, and of what the operation has used."""
+def forget(handle: int, entries: dict[int, Any] = ..., /) -> None:
+    """Lets go of a handle that was waited for, of its entry in ``entries`` if there is one, and of what the
+    operation has used.
+    """
 
 def poll(handle: int) -> bool:
     """True when complete (or unknown, because it was waited for)."""

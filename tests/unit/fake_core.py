@@ -202,18 +202,18 @@ class FakeCore:
     def name_of(self, handle):
         return self.pending[handle].name or f"noname.{handle}"
 
-    def wait(self, handle, timeout=None, forget=True):
+    def wait(self, handle, timeout=None):
         request = self.pending.get(handle)
         if request is None:
             raise ValueError(f"unknown handle {handle}")
         self._complete(request)
-        if forget:
-            self.forget(handle)
         if request.error is not None:
             raise request.error
         return request.outputs
 
-    def forget(self, handle):
+    def forget(self, handle, entries=None):
+        if entries is not None:
+            entries.pop(handle, None)
         self.pending.pop(handle, None)
 
     def poll(self, handle):

@@ -138,6 +138,10 @@ class FakeJob:
     def abandon(self, handle):
         pass
 
+    def forget(self, handle, entries=None):
+        if entries is not None:
+            entries.pop(handle, None)
+
     def wait(self, handle, timeout=None):
         rank, request = self.handles[handle]
         assert rank == self.local.rank, "a handle of another rank"

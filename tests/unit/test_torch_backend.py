@@ -151,8 +151,8 @@ def work_of(monkeypatch: pytest.MonkeyPatch, finish: Any) -> OperationWork:
     """Of an operation that is complete in the core, which can be asked for it until it has to forget it."""
     known = {7}
 
-    def wait(handle: int, seconds: float, forget: bool) -> list[int]:
-        assert handle in known and not forget
+    def wait(handle: int, seconds: float) -> list[int]:
+        assert handle in known
         return [handle]
 
     monkeypatch.setattr(work._core, "poll", lambda handle: True)

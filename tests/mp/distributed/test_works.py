@@ -182,8 +182,8 @@ def forgotten() -> None:
             works.clear()
             gc.collect()
             assert all(tensor() is not None for tensor in known)
-            for handle in handles:
-                _core.wait(handle, 30.0)
+            while handles:
+                _core.wait(handles.pop(), 30.0)
             assert all(tensor() is None for tensor in known)  # nor are they kept for ever
 
 

@@ -179,9 +179,13 @@ class Handles:
             self._failed(handle, error)
             raise
         # As in _finish: a call costs as much as the rest here, and a step has a thousand of them.
-        self._handle_map.pop(handle, None)
         finish, kept, _ = entry
-        return kept if finish is None else finish(kept, outputs)
+        result = kept if finish is None else finish(kept, outputs)
+        if handle >= 0:
+            _core.forget(handle, self._handle_map)
+        else:
+            self._forget(handle)
+        return result
 
     def wait(self, handle: int, timeout: float | None = None) -> Any:
         """As ``synchronize``, with a limit.
@@ -270,9 +274,18 @@ class Handles:
         self._watch.forget()
 
     def _finish(self, handle: int, entry: Entry, outputs: list[_core.Output] | None) -> Any:
-        self._handle_map.pop(handle, None)  # another thread may have waited for it too
         finish, kept, _ = entry
-        return kept if finish is None else finish(kept, outputs)
+        result = kept if finish is None else finish(kept, outputs)
+        self._forget(handle)
+        return result
+
+    def _forget(self, handle: int) -> None:
+        """After the result is made: until then a signal handler may raise, and the wait is taken up again."""
+        if handle >= 0:
+            _core.forget(handle, self._handle_map)
+        else:
+            self._handle_map.pop(handle, None)  # another thread may have waited for it too
+            self._deferred.drop(handle)
 
     def _nothing(self, handle: int) -> None:
         if self._lost and handle in self._lost:
@@ -296,6 +309,7 @@ class Handles:
     def _release(self, handle: int) -> None:
         with contextlib.suppress(Exception):  # nobody is left to be told; what is in place comes to its place
             self.wait(handle, 0.0)
+        self._forget(handle)
         self._lost[handle] = _RELEASED
         while len(self._lost) > _MOST_LOST:
             oldest = next(iter(self._lost))
@@ -310,8 +324,7 @@ class Handles:
         if isinstance(error, TimeoutError):
             return
         if self.poll(handle):
-            self._handle_map.pop(handle, None)
-            self._deferred.drop(handle)
+            self._forget(handle)
         else:  # the program may start it again, as the next cell of a notebook does
             _core.abandon(handle)
 
@@ -319,9 +332,7 @@ class Handles:
         limit = None if timeout is None else time.monotonic() + timeout
         core_handle = self._deferred.resolve(handle, timeout)
         rest = None if limit is None else max(0.0, limit - time.monotonic())
-        outputs = None if core_handle is None else _core.wait(core_handle, rest)
-        self._deferred.drop(handle)
-        return outputs
+        return None if core_handle is None else _core.wait(core_handle, rest)
 
 
 class Submission(Handles, Generic[Tensor]):

@@ -124,7 +124,7 @@ class GradientReductions(Generic[Tensor]):
         except BaseException as error:
             self._ops._failed(handle, error)
             raise
-        self._handle_map.pop(handle, None)
+        _core.forget(handle, self._handle_map)
 
     def _lose(self, entry: Entry) -> None:
         """A signal handler has raised when the operation had perhaps begun: nobody knows its number."""

@@ -167,7 +167,7 @@ class OperationWork(_Work):
         if self._done:
             return self._end_late()
         try:
-            outputs = _core.wait(self._handle, max(0.0, until - time.monotonic()), False)
+            outputs = _core.wait(self._handle, max(0.0, until - time.monotonic()))
             if self._finish is not None:
                 self._finish(outputs)
         except TimeoutError:
