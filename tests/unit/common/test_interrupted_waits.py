@@ -1,5 +1,5 @@
-"""A signal handler that raises at any instruction of a wait, as Ctrl-C in a notebook may: the wait can be taken
-up again, and the result is not lost before it was on its way to the caller.
+"""A signal handler that raises at any instruction of a wait, as Ctrl-C in a notebook may: the wait can be
+taken up again, and the result is not lost before it was on its way to the caller.
 """
 
 import itertools
@@ -132,12 +132,13 @@ def test_an_error_is_told_again_where_an_alarm_took_its_place(two, wait):
         two.pending[int(handle)].error = HorovodInternalError("rank 1 is gone")
         return handle
 
+    def wait_for_error(handle):
+        with pytest.raises(HorovodInternalError, match="rank 1 is gone"):
+            wait(handle)
+
     told = 0
-    for known, handle in every_moment(
-        lambda handle: pytest.raises(HorovodInternalError, wait, handle), start
-    ):
+    for known, handle in every_moment(wait_for_error, start):
         if known:
             told += 1
-            with pytest.raises(HorovodInternalError, match="rank 1 is gone"):
-                wait(handle)
+            wait_for_error(handle)
     assert told > 10
