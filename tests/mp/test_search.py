@@ -54,16 +54,6 @@ def test_a_trial_that_raises_and_a_study_that_is_full(tmp_path: Path, alone: Any
     assert params(found) == params(alone)
 
 
-def test_a_rank_that_dies_costs_its_trial_only(tmp_path: Path, alone: Any) -> None:
-    status, found, output = run(tmp_path, "-np", "4", "--min-np", "2", what="kill")
-    assert status == 0, output
-    states = [trial["state"] for trial in found["trials"]]
-    assert len(states) == 12 and states.count("COMPLETE") == 11
-    (lost,) = [trial for trial in found["trials"] if trial["state"] == "FAIL"]
-    assert lost["error"]["traceback"] == "a rank of this trial is gone"
-    assert sorted(map(str, params(found))) == sorted(map(str, params(alone)))
-
-
 def test_a_study_goes_on_after_its_job_was_killed(tmp_path: Path, alone: Any) -> None:
     status, found, output = run(tmp_path, "-np", "4", what="end")
     assert status == -9 and found is None, output

@@ -65,6 +65,8 @@ class Service:
         self._left = teams
         self._problem: dict[str, Any] | None = None
         self._has_ended = threading.Event()
+        if teams == 0:
+            self._has_ended.set()
         self._error: Exception | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="horovod-search", daemon=True)

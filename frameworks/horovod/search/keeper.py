@@ -71,6 +71,11 @@ class Keeper:
         names = (*NEEDED, "suggest", "report", "should_prune", "set_user_attr")
         return {name: getattr(self, name) for name in names}
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the study has as many trials as are wanted."""
+        return self._counted >= self._wanted
+
     def next(self, team: int) -> int | None:
         """The number of a new trial for a team; None: there are enough."""
         if self._counted + len(self._running) >= self._wanted:
@@ -181,12 +186,14 @@ class Keeper:
         state = self._optuna.trial.TrialState
         for trial in self.study.get_trials(deepcopy=True):
             if trial.state == state.RUNNING:
-                self._interrupt(trial, whole is None or trial.user_attrs.get(_TEAM) in whole)
+                team = trial.user_attrs.get(_TEAM)  # None: no team has heard of it
+                self._interrupt(trial, whole is None or team is None or team in whole)
             elif trial.state.is_finished() and not _is_repeated(trial):
                 self._counted += 1
-        self._begun = 1 + max(map(_ordinal, self.study.get_trials(deepcopy=False)), default=-1)
-        done = {_ordinal(trial) for trial in self.study.get_trials(deepcopy=False) if not _is_repeated(trial)}
-        cut_off = {_ordinal(trial): trial.params for trial in self.study.get_trials() if _is_repeated(trial)}
+        known = [trial for trial in self.study.get_trials() if _has_ordinal(trial)]
+        self._begun = 1 + max(map(_ordinal, known), default=-1)
+        done = {_ordinal(trial) for trial in known if not _is_repeated(trial)}
+        cut_off = {_ordinal(trial): trial.params for trial in known if _is_repeated(trial)}
         self._again = [(ordinal, cut_off[ordinal]) for ordinal in sorted(cut_off.keys() - done)]
 
     def _interrupt(self, trial: optuna.trial.FrozenTrial, is_whole: bool) -> None:
@@ -198,6 +205,11 @@ class Keeper:
             storage.set_trial_user_attr(number, _ERROR, reason)
             self._counted += 1
         self.study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
+
+
+def _has_ordinal(trial: optuna.trial.FrozenTrial) -> bool:
+    """Not one of ours that was cut off before it got one: another trial has it then."""
+    return ORDINAL in trial.user_attrs or not _is_repeated(trial)
 
 
 def _ordinal(trial: optuna.trial.FrozenTrial) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from horovod.common import basics
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 Objective = Callable[[Trial], float | Sequence[float] | None]
 _JOURNAL = "search.journal"
-_LOCK_SECONDS = 2  # after which the lock of a job that was killed is taken; nobody else uses the file
 
 
 def search(
@@ -83,18 +83,23 @@ def _search(
     make: Callable[[], optuna.Study],
     progress: Progress,
 ) -> Result:
-    sizes = team_sizes(basics.size(), ranks_per_trial)
-    sets = own_sets(_ranks(sizes))
-    at = next((at for at, process_set in enumerate(sets) if process_set.included()), None)
+    sizes = team_sizes(basics.size(), ranks_per_trial, has_lost=progress.whole is not None)
     keeper, problem = None, ""
     if basics.rank() == KEEPER:
         try:
             keeper = Keeper(make(), trials, progress.whole, lambda: progress.has_news)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-    problem = objects.broadcast_object(problem, KEEPER, "horovod.search.problem")
+    is_full = keeper is not None and keeper.is_full
+    problem, is_full = objects.broadcast_object((problem, is_full), KEEPER, "horovod.search.problem")
     if problem:
         raise (ImportError if problem.startswith("ImportError") else ValueError)(f"hvd.search: {problem}")
+    if is_full:
+        sizes = []
+    elif not sizes:
+        raise _no_team(basics.size(), ranks_per_trial)
+    sets = own_sets(_ranks(sizes))
+    at = next((at for at, process_set in enumerate(sets) if process_set.included()), None)
     progress.begin(at, 0 if at is None else sizes[at])
     way = Client() if keeper is None else Service(keeper.functions, NEEDED, len(sets), keeper.result)
     if at is not None:
@@ -102,29 +107,52 @@ def _search(
     try:
         found = way.end()
     except RefusedError as error:
-        raise ValueError(f"hvd.search: the study cannot go on: {error}") from None
+        found = error
+    # If a rank is lost before all know the end, the others begin again together: none may have left.
+    objects.allgather_object(None, "horovod.search.end")
+    if isinstance(found, RefusedError):
+        raise ValueError(f"hvd.search: the study cannot go on: {found}")
     if found is None:
         raise HostsUpdatedInterrupt
     rows, best = found
     return Result(rows, best, None if keeper is None else keeper.study)
 
 
-def team_sizes(ranks: int, asked: int | Sequence[int]) -> list[int]:
-    """How many ranks each team has. Raises ValueError where there can be none."""
+def team_sizes(ranks: int, asked: int | Sequence[int], has_lost: bool = False) -> list[int]:
+    """How many ranks each team has; in a job that ``has_lost`` ranks, of those that it still has ranks for.
+
+    Raises:
+        ValueError: such teams never were possible.
+    """
     if isinstance(asked, int):
         sizes = [asked] * (ranks // asked) if asked > 0 else []
     else:
         sizes = list(asked)
-    if not sizes or min(sizes) < 1 or sum(sizes) > ranks:
-        raise ValueError(
-            f"ranks_per_trial={asked}: the job has {ranks} ranks, and a trial needs at least one"
-        )
+    while has_lost and sum(sizes) > ranks:
+        sizes.pop()
+    if not has_lost and (not sizes or min(sizes) < 1 or sum(sizes) > ranks):
+        raise _no_team(ranks, asked)
     return sizes
+
+
+def _no_team(ranks: int, asked: int | Sequence[int]) -> ValueError:
+    return ValueError(f"ranks_per_trial={asked}: the job has {ranks} ranks, and a trial needs at least one")
 
 
 def _ranks(sizes: Sequence[int]) -> list[list[int]]:
     begins = [sum(sizes[:at]) for at in range(len(sizes))]
     return [list(range(begin, begin + size)) for begin, size in zip(begins, sizes, strict=True)]
+
+
+def mend(journal: Path) -> None:
+    """Removes what a job that was killed has left in its way: its lock, and a line that it has not finished,
+    to which Optuna would append the next one. Nobody else uses the file.
+    """
+    Path(f"{journal}.lock").unlink(missing_ok=True)
+    if journal.exists():
+        whole = journal.read_bytes().rpartition(b"\n")
+        if whole[2]:
+            os.truncate(journal, len(whole[0]) + len(whole[1]))
 
 
 def _open(
@@ -139,10 +167,10 @@ def _open(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if isinstance(storage, str | os.PathLike) and "://" not in str(storage):
         from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+        from optuna.storages.journal import JournalFileBackend
 
-        lock = JournalFileSymlinkLock(str(storage), grace_period=_LOCK_SECONDS)
-        storage = JournalStorage(JournalFileBackend(str(storage), lock))
+        mend(Path(storage))
+        storage = JournalStorage(JournalFileBackend(str(storage)))
     if sampler is None and seed is not None:
         sampler = seeded_sampler(seed)
     several = None if isinstance(direction, str) else list(direction)
@@ -163,7 +191,7 @@ def _run_trials(objective: Objective, team: Team, at: int, progress: Progress) -
             outcomes = team.end_trial(_outcome(objective, Trial(number, team)))
             team.ask("end", number, outcomes)
             progress.count()
-    team.ask("leave")
+    team.leave()
 
 
 def _outcome(objective: Objective, trial: Trial) -> dict[str, Any]:

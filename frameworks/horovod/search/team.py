@@ -51,6 +51,11 @@ class Team:
             raise RefusedError(answer["error"])
         return answer["is"]
 
+    def leave(self) -> None:
+        """The first rank speaks for all, and none waits for another: the search may be over without it."""
+        if self.is_leader:
+            self._way.call("leave")
+
     def mean(self, values: Sequence[float]) -> list[float]:
         """The mean of each over the ranks. Raises TeamError where a rank takes no part any more."""
         given = objects.allgather_object(list(values), process_set=self.process_set)

@@ -1,7 +1,9 @@
 """Elastic jobs on hosts that dial the launcher: they come, come back, and go."""
 
+import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,3 +53,24 @@ def test_a_pod_that_is_asked_to_end_hands_over_at_a_commit(pods: Pods, tmp_path:
     assert result.returncode == 0 and "pod-1 is about to go: its workers leave" in result.output
     assert "killed" not in result.output and "error" not in log.read_text(), result.output + log.read_text()
     assert pods.finish(agents[0], 5).returncode == 0
+
+
+@pytest.mark.parametrize("number", (signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)))
+def test_a_launcher_pod_that_restarts_goes_on_from_the_checkpoint(
+    pods: Pods, tmp_path: Path, number: signal.Signals
+) -> None:
+    steps = [sys.executable, str(PROGRAMS / "durable_steps.py"), "80", "64", "0.05"]
+    options = ["-np", "2", "--min-np", "1", "--checkpoint-dir", str(tmp_path / "state")]
+    agents = [pods.join(pod, "--slots", "1", HOROVOD_HOST_TIMEOUT="2") for pod in (0, 1)]
+    first = pods.lead(*options, *steps)
+    assert first.stdout is not None and b"begins at step 0" in first.stdout.readline()
+    time.sleep(1.0)
+    first.send_signal(number)
+    pods.finish(first, 20)
+    assert all(pods.finish(agent, 20).returncode > 0 for agent in agents)  # so their pods are started anew
+    agents = [pods.join(pod, "--slots", "1") for pod in (0, 2)]  # pod 1 is lost
+    result = pods.finish(pods.lead(*options, *steps), 60)
+    begun = re.search(r"begins at step (\d+)", result.output)
+    assert result.returncode == 0 and begun is not None and 0 < int(begun[1]) < 80, result.output
+    assert "has done 80 steps as rank 1 of 2" in result.output
+    assert [pods.finish(agent, 5).returncode for agent in agents] == [0, 0]

@@ -1,5 +1,5 @@
 """A search on small trials. Arguments: ranks of a trial, trials, the journal, and what happens:
-"raise" (on one rank of a trial), "kill" (one rank, once), "end" (all of the job, in the middle).
+"raise" (on one rank of a trial), "end" (all of the job, in the middle).
 """
 
 import json
@@ -30,9 +30,9 @@ def objective(trial: search.Trial) -> float:
         if what == "raise" and trial.number == 4 and step == 2 and is_last:
             raise RuntimeError("planted")
         killed = Path(f"{journal}.killed")
-        if what in ("kill", "end") and trial.number == 5 and step == 2 and is_last and not killed.exists():
+        if what == "end" and trial.number == 5 and step == 2 and is_last and not killed.exists():
             killed.touch()
-            os.kill(os.getppid() if what == "end" else os.getpid(), signal.SIGKILL)
+            os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(60)
         trial.report((x - 1) ** 2 + step, step)
         if what == "raise" and trial.number == 6 and step == 1:

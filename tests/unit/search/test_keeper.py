@@ -1,6 +1,7 @@
 """The study on the rank that has it: who gets which trial, what is counted, what is run again."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from horovod.search.keeper import Keeper
 from horovod.search.result import Result
-from horovod.search.run import team_sizes
+from horovod.search.run import mend, team_sizes
 from horovod.search.sampler import seeded_sampler
 
 optuna = pytest.importorskip("optuna", reason="the search needs optuna")
@@ -190,3 +191,49 @@ def test_teams(ranks: int, asked: int | list[int], sizes: list[int]) -> None:
 def test_teams_that_cannot_be(asked: int | list[int]) -> None:
     with pytest.raises(ValueError, match="the job has 4 ranks"):
         team_sizes(4, asked)
+
+
+@given(lost_bytes=st.integers(0, 400))
+@settings(max_examples=20, deadline=None)
+def test_a_journal_whose_end_is_lost_goes_on(
+    tmp_path_factory: pytest.TempPathFactory, lost_bytes: int
+) -> None:
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    path = tmp_path_factory.mktemp("journal") / "study"
+
+    def keeper() -> Keeper:
+        mend(path)
+        storage = JournalStorage(JournalFileBackend(str(path)))
+        study = new_study(storage=storage, study_name="s", load_if_exists=True)
+        return keeper_of(study, 3, whole=[])
+
+    first = keeper()
+    for _ in range(2):
+        number = first.next(0)
+        assert number is not None
+        first.suggest(number, "float", "x", 0.0, 1.0, {})
+        first.end(number, value(1.0))
+    path.write_bytes(path.read_bytes()[: -lost_bytes or None])
+    Path(f"{path}.lock").symlink_to(path)
+    second = keeper()
+    while (number := second.next(0)) is not None:
+        second.suggest(number, "float", "x", 0.0, 1.0, {})
+        second.end(number, value(1.0))
+    assert len(second.trials()) == 3 and len(keeper().trials()) == 3
+
+
+def test_a_trial_of_which_no_team_has_heard_is_run_again() -> None:
+    study = new_study()
+    study.ask()
+    keeper = keeper_of(study, 1, whole=[])
+    number = keeper.next(0)
+    assert number is not None and study.trials[number].user_attrs["horovod.ordinal"] == 0
+    keeper.end(number, value(1.0))
+    assert [trial["number"] for trial in keeper.trials()] == [1] and keeper.is_full
+
+
+def test_teams_for_which_ranks_are_gone_are_dropped() -> None:
+    assert team_sizes(3, [2, 1, 1], has_lost=True) == [2, 1]
+    assert team_sizes(1, 2, has_lost=True) == team_sizes(1, [2, 1], has_lost=True) == []
