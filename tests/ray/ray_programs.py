@@ -1,5 +1,6 @@
 """What ranks run in the tests of horovod.ray: without a framework, so that they start quickly."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -111,3 +112,68 @@ def train_until(path):
         return hvd.rank(), hvd.size(), state.step
 
     return loop(elastic.ObjectState(objects.broadcast_object, hvd.rank, step=0))
+
+
+def reduces(floats):
+    """Allreduces, one after the other, until something ends them."""
+    import torch
+
+    import horovod.torch as hvd
+
+    torch.set_num_threads(1)
+    hvd.init()
+    data = torch.ones(floats)
+    while True:
+        hvd.allreduce(data, op=hvd.Sum)
+
+
+def starts(seconds):
+    """Joins the others; rank 0 does not."""
+    from horovod.common import basics as hvd
+
+    if int(os.environ["HOROVOD_RANK"]) == 0:
+        time.sleep(seconds)
+    hvd.init()
+
+
+SAMPLES = 400  # of an epoch
+
+
+def train_samples(path, floats):
+    """Epochs until there is such a file. Each step allreduces so many floats, and takes a few samples of each
+    rank, which the state keeps; tells the driver of each step. Returns how often each sample was taken in
+    each epoch that is complete.
+    """
+    from collections import Counter
+
+    import torch
+
+    import horovod.torch as hvd
+    from horovod.ray import ray_logger
+
+    print(f"pid {os.getpid()} starts", flush=True)
+    torch.set_num_threads(1)
+    hvd.init()
+    data = torch.ones(floats)
+    sampler = hvd.elastic.ElasticSampler(range(SAMPLES), uneven="keep")
+
+    @hvd.elastic.run
+    def loop(state):
+        there = hvd.allgather_object(os.getpid())
+        while True:
+            left = iter(sampler)
+            while any(taken := hvd.allgather_object(list(itertools.islice(left, 2)))):
+                hvd.allreduce(data, op=hvd.Sum)
+                state.taken = state.taken + list(itertools.chain(*taken))
+                sampler.record_batch(0, 2)
+                state.step += 1
+                state.commit()
+                ray_logger.log({"step": state.step, "there": there, "time": time.time()})
+            state.epochs = [*state.epochs, sorted(Counter(state.taken).items())]
+            state.taken, state.epoch = [], state.epoch + 1
+            sampler.set_epoch(state.epoch)
+            state.commit()
+            if hvd.broadcast_object(os.path.exists(path), root_rank=0):
+                return state.epochs
+
+    return loop(hvd.elastic.TorchState(sampler=sampler, step=0, epoch=0, taken=[], epochs=[]))

@@ -1,57 +1,18 @@
 """Elastic jobs on a cluster whose ranks, actors and nodes end, and to which nodes come."""
 
-import itertools
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import ray_programs as programs
 from load import within
 from ray_programs import NODE
+from running import Running
 
 from horovod.ray import ElasticRayExecutor, RayExecutor, RayHostDiscovery
 from horovod.runner.elastic.discovery import HostDiscovery
-
-
-class Running:
-    """A job on a thread, and what its ranks log."""
-
-    def __init__(self, executor: Any, function: Callable[..., Any], *arguments: Any) -> None:
-        self.logged: list[Any] = []
-        self.result: Any = None
-        self._function = lambda: function(*arguments)
-        self._thread = threading.Thread(target=self._run, args=[executor], daemon=True)
-        self._thread.start()
-
-    def _run(self, executor: Any) -> None:
-        try:
-            self.result = executor.run(self._function, callbacks=[self.logged.append])
-        except Exception as error:
-            self.result = error
-
-    def wait_for(self, ranks: int, seconds: float = 30) -> dict[str, Any]:
-        """A step with so many of them, of those that have not been looked at."""
-        seen, end = len(self.logged), time.monotonic() + within(seconds)
-        while time.monotonic() < end and self._thread.is_alive():
-            for value in self.logged[seen:]:
-                if len(value["there"]) == ranks:
-                    return value
-            time.sleep(0.01)
-        raise AssertionError(f"no step of {ranks} ranks: {self.logged[-1:]}, {self.result}")
-
-    def finish(self, seconds: float = 30) -> Any:
-        self._thread.join(within(seconds))
-        assert not self._thread.is_alive()
-        return self.result
-
-    def check_steps(self) -> None:
-        """No step that was committed is lost; one may be done again that was not."""
-        steps = [value["step"] for value in self.logged]
-        assert all(b - a in (0, 1) for a, b in itertools.pairwise(steps)), steps
 
 
 def settings(**options: Any) -> Any:

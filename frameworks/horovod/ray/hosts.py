@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +89,7 @@ class Hosts:
         self._hosts: dict[str, _Host] = {}  # by node
         self._not_before: dict[str, float] = {}
         self._busy: set[str] = set()
+        self._ended: Counter[str] = Counter()  # agents of a node
         self._closing = threading.Event()
         self._tend()
         self._thread = threading.Thread(target=self._run, name="hvd-ray-hosts", daemon=True)
@@ -120,11 +122,14 @@ class Hosts:
                 self._busy.add(node)
                 self._drop(node, now)
             elif host.has_ended or node not in alive:
+                self._ended[node] += 1
                 self._drop(node, now + _AGAIN_SECONDS)
         names = nodes.names_of({node: found["NodeManagerHostname"] for node, found in alive.items()})
         for node, slots in self._find(self._busy).items():
             if slots and node in alive.keys() - self._hosts.keys() and now >= self._not_before.get(node, 0):
-                self._hosts[node] = self._start(node, names[node], slots)
+                # The launcher leaves a host alone whose agent was asked to go; the next one has another name.
+                again = f"-again-{self._ended[node]}" if node in self._ended else ""
+                self._hosts[node] = self._start(node, names[node] + again, slots)
 
     def _drop(self, node: str, again: float) -> None:
         ray.kill(self._hosts.pop(node).actor)
