@@ -166,11 +166,12 @@ sim: venv ## Simulate SEEDS jobs of the negotiation (or SEED=N, FAULTS=1, SCALE=
 	$(BIN)/python scripts/simulate.py --seeds $(SEEDS) --ranks $(RANKS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults) $(if $(SCALE),--scale $(SCALE))
 
 test-full: export HVD_TEST_FULL := 1
-test-full: build $(VENV)/.tensorflow ## Run everything, the long tests too
+test-full: build $(VENV)/.tensorflow $(VENV)/.ray ## Run everything, the long tests too
 	@mkdir -p build
 	$(call core_tests,core-tests,)
 	$(BIN)/python -m pytest tests/unit tests/mp -m 'full or not full' --timeout 1200 -q
 	$(TF_TESTS) -m 'full or not full' --timeout 1200
+	$(BIN)/python -m pytest tests/ray -m 'full or not full' --timeout 1200 -q
 	$(MAKE) test-arm
 
 # Debian's packages: g++-aarch64-linux-gnu qemu-user-static.

@@ -81,7 +81,8 @@ def told_after(cluster: Any, where: str) -> float:
     ],
 )
 def test_going_on(cluster: Any, tmp_path: Any, where: str, capsys: Any) -> None:
-    settings = ElasticRayExecutor.create_settings(min_num_proc=1, timeout_s=within(30))
+    cooldown = {"cooldown_range": [1, 1]}  # after kills in a row
+    settings = ElasticRayExecutor.create_settings(min_num_proc=1, timeout_s=within(30), **cooldown)
     floats = MEBIBYTES_64 if where == "allreduce" else 1000
     job = Running(ElasticRayExecutor(settings), programs.train_samples, str(tmp_path / "stop"), floats)
     job.wait_for(4, 60)

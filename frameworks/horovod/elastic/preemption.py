@@ -70,6 +70,12 @@ def at_once() -> Iterator[None]:
         _leaves_at_once = False
 
 
+def ask() -> None:
+    """What the signal does, where this process hears of it in another way."""
+    global _is_asked
+    _is_asked = True
+
+
 def is_asked() -> bool:
     """Whether this worker is to leave."""
     return _is_asked

@@ -76,11 +76,11 @@ class ElasticJob:
 
         key = secrets.token_bytes(secret.SECRET_BYTES)
         offer = secret.offer(key)
-        address = _address(self._variables)
+        address = address_here(self._variables)
         elastic = self._elastic
         hosts = Hosts(self._find, Terms(address, key, self._variables, elastic.cpus, elastic.gpus))
         try:
-            words = _words(elastic, address, hosts.ready(_FIRST_SECONDS))
+            words = words_for(elastic, address, hosts.ready(_FIRST_SECONDS))
             environ = {**os.environ, **self._variables, **offer.variables}
             return run_job([*words, "--", *command()], function, args or (), kwargs or {}, environ, heard)
         finally:
@@ -159,6 +159,7 @@ class ElasticRayExecutor:
             cpus_per_slot,
             gpus,
             resets=getattr(settings, "reset_limit", None),
+            cooldown=getattr(settings, "cooldown_range", None),
             patience=number(settings, "elastic_timeout", 600),
             start_seconds=start_seconds(settings),
         )
@@ -191,7 +192,7 @@ class ElasticRayExecutor:
             nics: the network interfaces that the ranks may use.
             min_np: the old name of ``min_num_proc``.
             max_np: the old name of ``max_num_proc``.
-            **kwargs: further attributes of the settings, such as ``discovery``.
+            **kwargs: further attributes of the settings, such as ``discovery`` and ``cooldown_range``.
         """
         settings = MiniSettings(nics=nics, ssh_identity_file=ssh_identity_file, timeout_s=timeout_s)
         limits = {"reset_limit": reset_limit, "elastic_timeout": elastic_timeout}
@@ -229,7 +230,7 @@ class ElasticRayExecutor:
         return self._job.execute_single()
 
 
-def _words(elastic: Elastic, address: str, room: int) -> list[str]:
+def words_for(elastic: Elastic, address: str, room: int) -> list[str]:
     """The options of horovodrun; ``room``: for how many ranks there are nodes by now."""
     first = elastic.at_start or min(max(room, elastic.fewest), elastic.most or room + elastic.fewest)
     given = {
@@ -248,7 +249,7 @@ def _words(elastic: Elastic, address: str, room: int) -> list[str]:
     return [*words, *(["--blacklist-cooldown-range", *cooldown] if cooldown else [])]
 
 
-def _address(variables: Mapping[str, str]) -> str:
+def address_here(variables: Mapping[str, str]) -> str:
     """Where nodes dial this one."""
     host = ray.util.get_node_ip_address()
     port = endpoints.free_port(interfaces.from_environment(variables).ports)

@@ -1,15 +1,26 @@
 """The nodes of a Ray cluster: what they are called in a job, and how many ranks each may run."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import ray
 
 
 def alive() -> dict[str, Any]:
-    """What Ray knows of each node that it does not count as lost, by its id."""
-    return {node["NodeID"]: node for node in ray.nodes() if node.get("Alive", node.get("alive"))}
+    """What Ray knows of each node that it does not count as lost, and is not about to lose, by its id."""
+    found = {node["NodeID"]: node for node in ray.nodes() if node.get("Alive", node.get("alive"))}
+    return {node: found[node] for node in found.keys() - set(draining())}
+
+
+def draining() -> Collection[str]:
+    """The ids of the nodes that Ray is about to take away; none where this version of it does not say it."""
+    try:
+        from ray._private.state import state
+
+        return list(state.get_draining_nodes())
+    except (ImportError, AttributeError):
+        return ()
 
 
 def names_of(hostnames: Mapping[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from horovod.common import basics
 
 from .coordinator import Coordinator
 from .nodes import names_of
+from .replicas import ElasticBackend, joining
 from .settings import MiniSettings, nics_to_env_var
 from .worker import take_place
 
@@ -36,18 +37,22 @@ class HorovodConfig(MiniSettings, BackendConfig):
     Attributes:
         nics: the network interfaces that the ranks may use.
         timeout_s: how many seconds the ranks wait for each other in ``hvd.init()``.
+        elastic: whether Ray replaces only the worker that has died, while the others go on: the training is
+            in a function with ``@hvd.elastic.run``. Only with the second version of Ray Train.
         verbose: accepted, as are the following ones, and without effect.
     """
+
+    elastic: bool = False
 
     @property
     def backend_cls(self) -> type[Backend]:
         """See BackendConfig."""
-        return HorovodBackend
+        return ElasticBackend if self.elastic else HorovodBackend
 
     @property
     def train_func_context(self) -> Callable[[], contextlib.AbstractContextManager[None]]:
         """See BackendConfig."""
-        return _in_job
+        return contextlib.nullcontext if self.elastic else _in_job
 
 
 class HorovodBackend(Backend):
@@ -111,10 +116,11 @@ class HorovodTrainer(SecondVersion if is_v2_enabled() else FirstVersion):  # typ
         metadata: dict[str, Any] | None = None,
         resume_from_checkpoint: Any = None,
     ) -> None:
+        config = horovod_config or HorovodConfig()
         super().__init__(
-            train_loop_per_worker,
+            joining(train_loop_per_worker) if config.elastic else train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=horovod_config or HorovodConfig(),
+            backend_config=config,
             scaling_config=scaling_config,
             dataset_config=dataset_config,
             run_config=run_config,
