@@ -40,19 +40,26 @@ def exchange(message: Any, name: str = _NAME, process_set: int = 0) -> dict[int,
     have joined are missing. ``name`` is that of the collective.
     """
     import array  # late: most jobs have no sets
-    import json
 
-    text = json.dumps([_core.topology()[0], message]).encode()
-    data = array.array("B", len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+    data = array.array("B", framed(message))
     address, count = data.buffer_info()
     tensor = (address, 0, _core.DTYPES["uint8"], (count,), count, 0)
     outputs = _core.run(_core.ALLGATHER, name, (tensor,), process_set=process_set, keep=data)
     if not outputs:
         raise RuntimeError("the core gave an allgather no output")
-    return dict(_frames(outputs[0].tobytes()))
+    return dict(frames(outputs[0].tobytes()))
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, Any]]:
+def framed(message: Any) -> bytes:
+    """The ``message`` of this rank, as it travels in an allgather."""
+    import json
+
+    text = json.dumps([_core.topology()[0], message]).encode()
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+def frames(data: bytes) -> Iterator[tuple[int, Any]]:
+    """The ranks with their messages, of what was gathered."""
     import json
 
     start = 0

@@ -15,7 +15,7 @@ from horovod.common.reduce_ops import Adasum
 from horovod.common.training.agreement import Agreement, at_construction
 from horovod.common.training.differences import compare
 from horovod.common.training.gradient_options import GradientSettings
-from horovod.torch.buckets import cut_into_buckets
+from horovod.torch.buckets import cut_parameters
 from horovod.torch.layouts import laid_out_as
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import take_part_without_update
@@ -46,7 +46,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         self._agreement = Agreement(SUBJECT, settings.process_set)
         if at_construction() and not copied:
             self._agree()
-        self._buckets = cut_into_buckets(parameters, settings.groups)
+        self._buckets = cut_parameters(parameters, settings.groups)
         self._compressor: type[Compressor] = settings.compression
         self._sparse_as_dense = settings.sparse_as_dense
         self._process_set = settings.process_set
@@ -130,7 +130,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
 
     def _take_in(self) -> None:
         """Of parameters that have come into the groups, the deltas are reduced one by one."""
-        self._buckets += cut_into_buckets(self._newcomers(), None)
+        self._buckets += cut_parameters(self._newcomers(), None)
 
     def _check_layouts(self) -> None:
         for name, parameter in (member for _, members in self._buckets for member in members):

@@ -11,7 +11,6 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from horovod.torch.buckets import Bucket, complete_all
-from horovod.torch.operations import ops
 
 if TYPE_CHECKING:
     from horovod.torch.gradient_reducer import GradientReducer
@@ -73,6 +72,16 @@ def bucket_of(parameter: object) -> Bucket | None:
     return _by_parameter.get(id(parameter))
 
 
+def buckets_made_by(reducer: GradientReducer) -> set[Bucket]:
+    """Those that ``reducer`` has made, whichever optimizers step with them."""
+    return {bucket for bucket in _by_parameter.values() if bucket.reducer is reducer}
+
+
+def _way_of(reducer: GradientReducer) -> tuple[object, ...]:
+    """What is equal where gradients come out equal."""
+    return reducer.how, reducer.compressor, reducer.sparse_as_dense, reducer.passes
+
+
 def _taken_from(older: GradientReducer, buckets: list[Bucket]) -> list[Bucket]:
     """Those of the new ``buckets`` that take parameters from ``older``."""
     own = set(older.buckets)
@@ -91,7 +100,7 @@ def _take_over(parameter: Any) -> None:
 
 def _follow(older: GradientReducer, newer: GradientReducer, buckets: list[Bucket]) -> None:
     """``older`` has lost parameters to ``buckets``."""
-    if not older.reduction.same_as(newer.reduction):
+    if _way_of(older) != _way_of(newer):
         older.detached = True
         release(older)
         return
@@ -109,8 +118,7 @@ def _leave(bucket: Bucket) -> None:
     if bucket.users <= 1:
         shared.discard(bucket)
     if bucket.users == 0:
-        if bucket.handle is not None:  # of a step that will not be made
-            ops.drop(bucket.handle)
+        bucket.drop_operation()
         for hook in bucket.members:
             del _by_parameter[id(hook.parameter)]
             if hook.registration is not None:

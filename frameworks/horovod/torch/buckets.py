@@ -1,86 +1,110 @@
-"""Gradients that are reduced: which travel together, when they leave and how they come back.
+"""Gradients that travel together: when they leave, and how they come back.
 
 A *pass* is one backward pass over a parameter. A gradient is *due* when the expected number of passes has
 been made; a *bucket* is one or more parameters whose gradients are submitted as one operation, when all of
 them are due. Names and memberships are made once, so that from the second step on the core knows every
-submission. A dense gradient alone is handled here; whatever takes more, by the generators of
-``bucket_reductions``.
+submission. A dense gradient alone is handled here; whatever takes more, by ``bucket_reductions``.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import enum
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from horovod.common.collective.compression import NoneCompressor
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.training.gradient_options import Groups, cut_into_groups, group_name
-from horovod.torch.bucket_reductions import after_mismatch, agree, reduce_bucket
-from horovod.torch.gradient_hooks import GradientHook, Reduction
-from horovod.torch.operations import gradient_reductions
+from horovod.common.training.gradient_buckets import cut_into_buckets, in_rounds
+from horovod.common.training.gradient_options import Groups, group_name
+from horovod.common.training.gradient_status import FROZEN, NO_NEWS, SPARSE
+from horovod.torch.bucket_reductions import Steps, failed, reduce_bucket
+from horovod.torch.gradient_hooks import GradientHook
+from horovod.torch.operations import gradient_reductions, ops
 from horovod.torch.tensors import describe
 from horovod.torch.wrapping import NamedParameters
+
+if TYPE_CHECKING:
+    from horovod.torch.gradient_reducer import GradientReducer
 
 _SAMPLES = 8
 
 
+class Stage(enum.Enum):
+    """How far a bucket is in its step."""
+
+    EMPTY = "no backward pass has reached it"
+    FILLING = "some gradients have been made"
+    FULL = "all gradients are due, and held until the optimizer synchronizes"
+    IN_FLIGHT = "a reduction was started, or tried"
+
+
+class Step(enum.Enum):
+    """How far an optimizer is in its step."""
+
+    REST = "no gradient is due"
+    IN_PASS = "the backward pass is under way that has made the first one due"
+    AFTER_PASS = "it has come to its end"
+
+
+REST, IN_PASS, AFTER_PASS = Step
+_EMPTY, _FILLING, _FULL, _IN_FLIGHT = Stage  # each gradient of each step needs them
+
+
 class Bucket:
     """Parameters whose gradients travel together. ``label``: the name, without the optimizer's prefix.
-    ``held``: they do not leave before their optimizer synchronizes. ``users``: how many optimizers step with
-    them; ``rounds``: how often they were reduced since there were several.
+    ``held``: they do not leave before their optimizer synchronizes. ``handle``: of the operation that
+    overwrites the gradients, if it is one. ``users``: how many optimizers step with them; ``rounds``: how
+    often they were reduced since there were several.
     """
 
     __slots__ = (
         "_due",
-        "_error",
-        "_in_place",
-        "_plain",
-        "_prefix",
+        "_is_plain",
         "_sample",
-        "_size",
         "_steps",
         "handle",
         "held",
         "label",
         "members",
         "name",
-        "reduction",
+        "reducer",
         "rounds",
+        "stage",
         "users",
     )
 
-    def __init__(
-        self, label: str, parameters: Sequence[tuple[str, torch.Tensor]], reduction: Reduction
-    ) -> None:
+    def __init__(self, label: str, parameters: NamedParameters, reducer: GradientReducer) -> None:
         self.label = label
-        self._prefix = reduction.prefix
-        self.name = f"{self._prefix}.{label}"
-        self.reduction = reduction
-        self.members = [GradientHook(name, p, reduction, self.one_more_due) for name, p in parameters]
+        self.name = f"{reducer.prefix}.{label}"
+        self.reducer = reducer
+        self.members = [GradientHook(name, p, self) for name, p in parameters]
+        self.stage = _EMPTY
         self.handle: int | None = None
         self.held = False
         self.users = 1
         self.rounds = 0
         self._due = 0
-        self._steps: Iterator[int | bool | None] | None = None
-        self._in_place: int | None = None  # the operation that overwrites the gradients
-        self._sample: list[str] | None = None  # of gradients that are held
-        self._size = 0
-        self._error: Exception | None = None
-        self._plain = False
+        self._sample: list[str] = []  # of gradients that are held
+        self._steps: Steps | None = None  # what comes next, if it is more than to wait for `handle`
         self._note_members()
 
     @property
     def in_flight(self) -> bool:
         """Whether a reduction was started, or tried, that ``advance`` has not brought to its end."""
-        return self.handle is not None or self._steps is not None or self._error is not None
+        return self.stage is _IN_FLIGHT
 
     @property
     def pending(self) -> bool:
         """Whether its gradients are being reduced, or are all due."""
-        return self.in_flight or self._due == self._size
+        return self.stage is _IN_FLIGHT or self.stage is _FULL
+
+    @property
+    def touched(self) -> bool:
+        """Whether a backward pass has reached a member since the last reduction."""
+        return self.stage is not _EMPTY
 
     @property
     def nbytes(self) -> int:
@@ -88,14 +112,9 @@ class Bucket:
         return sum(hook.parameter.numel() * hook.parameter.element_size() for hook in self.members)
 
     @property
-    def touched(self) -> bool:
-        """Whether a backward pass has reached a member since the last reduction."""
-        return self.in_flight or any(hook.passes_left < self.reduction.passes for hook in self.members)
-
-    @property
-    def trained(self) -> bool:
+    def is_trained(self) -> bool:
         """Whether some member requires a gradient, or did so when the ranks last agreed on it."""
-        return any(hook.trained or hook.parameter.requires_grad for hook in self.members)
+        return any(hook.expected != FROZEN or hook.parameter.requires_grad for hook in self.members)
 
     def drop(self, parameter: torch.Tensor) -> None:
         """Takes a member out."""
@@ -103,72 +122,114 @@ class Bucket:
         self._note_members()
         self.reset()
 
+    def begin_job(self) -> None:
+        """The ranks are others."""
+        self.name = f"{self.reducer.prefix}.{self.label}"
+        for hook in self.members:
+            hook.forget()
+
+    def touch(self) -> None:
+        """A backward pass has reached a member."""
+        if self.stage is _EMPTY:
+            self.stage = _FILLING
+
     def one_more_due(self) -> None:
-        """A member's gradient is due; the last one sends the bucket off. A failure waits for ``advance``,
-        because an exception in a hook would end the backward pass halfway.
-        """
+        """A member's gradient is due; the last one sends the bucket off."""
         self._due += 1
-        if self._due == self._size and not self.held:
-            self._send()
-        elif self._due == self._size:
-            self._sample = self._sampled()
-            self._begin()
+        if self._due == len(self.members) and not self.held:
+            self.submit()
+            return
+        if self.reducer.stage is REST:
+            with contextlib.suppress(Exception):  # every submission raises it again
+                self.reducer.begin()
+        if self._due < len(self.members):
+            self.touch()
         else:
-            self._begin()
+            self.stage = _FULL
+            self._sample = self._sampled()
+
+    def submit(self) -> None:
+        """Starts the reduction. A failure waits for ``advance``, because an exception in a hook would end the
+        backward pass halfway.
+        """
+        self.stage = _IN_FLIGHT
+        reducer, hook = self.reducer, self.members[0]
+        gradient = hook.parameter.grad
+        try:
+            if reducer.stage is REST:
+                reducer.begin()
+            elif reducer.refusal is not None:
+                raise reducer.refusal
+            # What is expected of it is that it is dense, or absent in some steps.
+            is_usual = gradient is not None and hook.expected < SPARSE and hook.parameter.requires_grad
+            if gradient is not None and is_usual and self._is_plain and reducer.news is NO_NEWS:
+                spec = describe(gradient)
+                if spec is not None:
+                    start = gradient_reductions.start_described
+                    self.handle = start((spec,), gradient, spec[4], self.name, reducer.how)
+                    return
+                if gradient.layout is torch.strided:
+                    self.handle = gradient_reductions.start([hook.dense_gradient()], self.name, reducer.how)
+                    return
+            self._take(reduce_bucket(self))
+        except Exception as error:
+            self._steps = failed(_named(error, self.members))
 
     def submit_incomplete(self) -> None:
         """Sends off a bucket that was held, or of which some gradients never became due: parameters that this
         step did not use take part with zeros, so that all ranks submit the same.
         """
-        if not self.in_flight and self.trained:
-            self._due = self._size
-            self._send()
-
-    def note_changes(self) -> None:
-        """Notes gradients that the program has changed. Before any is waited for, which may write to them."""
-        if self._in_place is not None:
-            changed = gradient_reductions.changed(self._in_place)
-        else:
-            changed = self._sample is not None and self._sample != self._sampled()
-        for hook in self.members:
-            hook.note_change(changed)
+        if self.stage is not _IN_FLIGHT and self.is_trained:
+            self.submit()
 
     def tell(self) -> None:
-        """Tells the other ranks what is out of the ordinary, in place of its gradients."""
-        self._steps = agree(self.name, self.members, self.reduction)
-        next(self._steps, None)
+        """Tells the other ranks the news of this one, in place of gradients that have not left."""
+        if self.stage is not _IN_FLIGHT and self.is_trained:
+            self.stage = _IN_FLIGHT
+            self._take(reduce_bucket(self))
+
+    def changed(self) -> list[str]:
+        """The gradients that the program has changed. To be called before any is waited for, which may write
+        to them.
+        """
+        known = self._sample != (self._sampled() if self._sample else [])
+        if self.handle is not None:
+            known = gradient_reductions.changed(self.handle)
+        return [hook.name for hook in self.members if hook.is_changed(known)]
 
     def advance(self) -> bool:
         """Waits for the operation in flight. True when the result is in the gradients, and the bucket ready
         for the next step; False when another operation was started. Raises what went wrong.
         """
-        error = self._error
         try:
-            if self.handle is not None:
-                self._wait(self.handle)
-            if self._steps is not None and next(self._steps, self) is not self:
-                return False
+            if self._steps is not None:
+                is_over = next(self._steps, self) is self
+            else:
+                is_over = self._wait()
         except BaseException:
             self._end_round()
             raise
-        self._end_round()
-        if error is not None:
-            raise error
-        if self.reduction.sparse_again:
-            for hook in self.members:
-                if hook.parameter.grad is not None:
-                    hook.parameter.grad = hook.sparse_gradient()
-        return True
+        if is_over:
+            self._end_round()
+            if self.reducer.sparse_again:
+                for hook in self.members:
+                    if hook.parameter.grad is not None:
+                        hook.parameter.grad = hook.sparse_gradient()
+        return is_over
 
     def reset(self) -> None:
         """Forgets the reduction in flight and expects the full number of passes again."""
-        self.handle = self._error = self._steps = self._in_place = self._sample = None
+        self.stage = _EMPTY
+        self.handle = self._steps = None
+        self._sample = []
         self._due = 0
         for hook in self.members:
-            hook.passes_left = self.reduction.passes
-            hook.sent = None
-            if hook.filled:
-                hook.unfill()
+            hook.end_step()
+
+    def drop_operation(self) -> None:
+        """What is in flight is of a step that will not be made."""
+        if self.handle is not None:
+            ops.drop(self.handle)
 
     def _end_round(self) -> None:
         # What is merely forgotten, as by zero_grad, was not reduced: a step must still send something for it.
@@ -176,14 +237,26 @@ class Bucket:
             self.rounds += 1
         self.reset()
 
-    def _begin(self) -> None:
-        if not self.reduction.begun:
-            with contextlib.suppress(Exception):  # every submission raises it again
-                self.reduction.begin()
+    def _note_members(self) -> None:
+        self._is_plain = len(self.members) == 1 and self.reducer.compressor is NoneCompressor
+
+    def _take(self, steps: Steps) -> None:
+        self._steps = steps
+        self.handle = next(steps, None)
+
+    def _wait(self) -> bool:
+        try:
+            if self.handle is not None:
+                gradient_reductions.finish(self.handle)
+        except TensorMismatchError as error:
+            self.handle = None
+            self._take(reduce_bucket(self, error))
+            return False
+        return True
 
     def _sampled(self) -> list[str]:
         """A few elements of gradients in host memory. The core looks at those that have left."""
-        few = self.members[:: 1 + self._size // _SAMPLES]
+        few = self.members[:: 1 + len(self.members) // _SAMPLES]
         gradients = [hook.parameter.grad for hook in few]
         return [
             str(gradient.detach().view(-1)[gradient.numel() // 2].item())
@@ -191,67 +264,11 @@ class Bucket:
             if gradient is not None and gradient.is_cpu and gradient.numel() and gradient.is_contiguous()
         ]
 
-    def _note_members(self) -> None:
-        self._size = len(self.members)
-        self._plain = self._size == 1 and self.reduction.compressor is NoneCompressor
-
-    def _send(self) -> None:
-        try:
-            self._submit()
-        except Exception as error:
-            self._error = _named(error, self.members)
-
-    def _submit(self) -> None:
-        hook = self.members[0]
-        reduction = self.reduction
-        if not reduction.begun:
-            reduction.begin()
-        elif reduction.refusal is not None:
-            raise reduction.refusal
-        if self._prefix is not reduction.prefix:
-            self._prefix = reduction.prefix
-            self.name = f"{self._prefix}.{self.label}"
-        parameter = hook.parameter
-        gradient = parameter.grad
-        simple = self._plain and parameter.requires_grad and hook.trained and not hook.sparse
-        simple = simple and not reduction.thawed and (gradient is not None or hook.partial)
-        spec = describe(gradient) if simple and gradient is not None else None
-        if spec is not None and gradient is not None:
-            self.handle = gradient_reductions.start_described(gradient, spec, self.name, reduction.how)
-        elif simple and (gradient is None or gradient.layout is torch.strided):
-            gradient = hook.dense_gradient()
-            self.handle = gradient_reductions.start(gradient, self.name, reduction.how)
-        else:
-            self._steps = reduce_bucket(self.name, self.members, reduction)
-            self._in_place = next(self._steps, None)
-            return
-        self._in_place = self.handle
-
-    def _wait(self, handle: int) -> None:
-        self.handle = self._in_place = None
-        try:
-            gradient_reductions.finish(handle)
-        except TensorMismatchError as error:
-            self._steps = after_mismatch(self.name, self.members, self.reduction, error)
-
 
 def complete_all(buckets: Iterable[Bucket]) -> None:
-    """Brings all that is in flight to its end, in rounds, so that the second operations of all travel
-    together. Raises the first error after all have been waited for.
-    """
-    first_error: Exception | None = None
-    pending = [bucket for bucket in buckets if bucket.handle is not None or bucket.in_flight]
-    while pending:
-        unfinished = []
-        for bucket in pending:
-            try:
-                if not bucket.advance():
-                    unfinished.append(bucket)
-            except Exception as error:
-                first_error = first_error or error
-        pending = unfinished
-    if first_error is not None:
-        raise first_error
+    """Brings all that is in flight to its end. Raises the first error after all have been waited for."""
+    for _ in in_rounds([bucket.advance for bucket in buckets if bucket.stage is _IN_FLIGHT]):
+        pass
 
 
 def _named(error: Exception, members: Sequence[GradientHook]) -> Exception:
@@ -265,29 +282,11 @@ def _named(error: Exception, members: Sequence[GradientHook]) -> Exception:
     return named
 
 
-def cut_into_buckets(parameters: NamedParameters, groups: Groups) -> list[tuple[str, NamedParameters]]:
-    """Cuts the parameters into buckets, each of one type and one device.
-
-    Args:
-        parameters: what is to be cut, with names.
-        groups: None = each alone; a number = so many buckets of neighbours; lists of parameters = those, and
-            the others each alone.
-
-    Returns:
-        Each bucket's name and members.
+def cut_parameters(parameters: NamedParameters, groups: Groups) -> list[tuple[str, NamedParameters]]:
+    """Each bucket's name and members, of one type and one device. ``groups``: lists of parameters, or a
+    number.
     """
-    wanted, alone = cut_into_groups(parameters, groups, identity_of_member=lambda member: id(member[1]))
-    named = [
-        (group_name([name for name, _ in members]), members)
-        for group in wanted
-        for members in _uniform(group)
-    ]
-    return named + [(name, [(name, parameter)]) for name, parameter in alone]
-
-
-def _uniform(members: NamedParameters) -> list[NamedParameters]:
-    """Cuts members by type and device, in the order of first appearance."""
-    parts: dict[tuple[torch.dtype, torch.device], NamedParameters] = {}
-    for name, parameter in members:
-        parts.setdefault((parameter.dtype, parameter.device), []).append((name, parameter))
-    return list(parts.values())
+    buckets = cut_into_buckets(
+        parameters, groups, lambda each: (each[1].dtype, each[1].device), id, lambda each: id(each[1])
+    )
+    return [(group_name([name for name, _ in members]), members) for members in buckets]

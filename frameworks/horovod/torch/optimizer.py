@@ -23,7 +23,6 @@ from horovod.torch.bucket_owners import bucket_of, release
 from horovod.torch.buckets import Bucket
 from horovod.torch.compiling import methods_outside_of_graphs, outside_of_graphs
 from horovod.torch.compression import Compression
-from horovod.torch.gradient_hooks import Reduction
 from horovod.torch.gradient_reducer import GradientReducer
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import watch_steps
@@ -49,12 +48,12 @@ class _DistributedOptimizer(WrappedOptimizer):
         self._should_synchronize = True
         self._provisional = False  # the state, which no step of the training has made
         self._reducer = None
-        reduction = Reduction(settings, sparse_again=isinstance(optimizer, torch.optim.SparseAdam))
         if not takes_part(settings.process_set):
             return
         self._settings = settings
         facts, find_added = weakly(self._facts), weakly(self._newcomers)
-        reducer = GradientReducer(reduction, parameters, settings.groups, facts, find_added, copied)
+        wants_sparse = isinstance(optimizer, torch.optim.SparseAdam)
+        reducer = GradientReducer(settings, parameters, facts, find_added, wants_sparse, copied)
         self._reducer = reducer
         weakref.finalize(self, release, reducer).atexit = False
         if settings.synchronize_in_backward:
@@ -141,7 +140,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         """Within it, backward passes accumulate gradients locally, and do not count for
         ``backward_passes_per_step``. The next backward pass outside, or ``step``, reduces the sum.
         """
-        return contextlib.nullcontext() if self._reducer is None else self._reducer.paused()
+        return contextlib.nullcontext() if self._reducer is None else self._reducer.accumulating()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -256,10 +255,10 @@ class _DistributedOptimizer(WrappedOptimizer):
         """The loss of all ranks, so that all of them search along the line in the same way."""
         if self._reducer is None or loss is None:
             return loss
-        reduction = self._reducer.reduction
-        op = Sum if reduction.op == Sum else Average
+        reducer = self._reducer
+        op = Sum if reducer.how.op == Sum else Average
         value = loss.detach().clone() if isinstance(loss, torch.Tensor) else torch.tensor(float(loss))
-        return ops.allreduce_(value, None, f"{reduction.prefix}.loss", op, process_set=reduction.process_set)
+        return ops.allreduce_(value, None, f"{reducer.prefix}.loss", op, process_set=reducer.process_set)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's. Between ``backward`` and ``step`` it drops the gradients, when they

@@ -5,7 +5,7 @@ resolved beforehand, and able to tell whether the program has changed a result t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from horovod import _core
 from horovod.common.collective.handles import Entry, bytes_of
@@ -33,60 +33,31 @@ class GradientReductions(Generic[Tensor]):
         self._describe = ops.glue.describe
         self._handle_map = ops._handle_map
 
-    def start(self, gradient: Tensor, name: str, how: GradientReduction) -> int:
-        """Starts to reduce ``gradient`` over all ranks into itself.
+    def start(self, gradients: Sequence[Tensor], name: str, how: GradientReduction) -> int:
+        """Starts to reduce ``gradients`` over all ranks into themselves, as one operation.
 
         Args:
-            gradient: what is reduced.
+            gradients: what is reduced.
             name: of the operation.
             how: the reduction.
 
         Returns:
             A handle, which is a plain number: the optimizer waits for each of them, or resets all.
         """
-        spec = self._describe(gradient)
-        if spec is not None:
-            return self.start_described(gradient, spec, name, how)
+        specs = [spec for gradient in gradients if (spec := self._describe(gradient)) is not None]
+        if len(specs) == len(gradients):
+            return self.start_described(specs, gradients, bytes_of(specs), name, how)
         purpose = Purpose(_ALLREDUCE, how.op, how.prescale, how.postscale, of_optimizer=True)
-        placements = [self._ops.glue.place(gradient, Result.IN_PLACE, purpose)]
-        number = check_process_set(how.process_set)
-        return self._ops.start(purpose, name, placements, process_set=number)
+        placements = self._ops.place_group(list(gradients), Result.IN_PLACE, purpose)
+        return self._ops.start(purpose, name, placements, process_set=check_process_set(how.process_set))
 
-    def start_described(self, gradient: Tensor, spec: Spec, name: str, how: GradientReduction) -> int:
-        """As ``start``, of one whose description is at hand."""
+    def start_described(
+        self, specs: Sequence[Spec], gradients: Any, nbytes: int, name: str, how: GradientReduction
+    ) -> int:
+        """As ``start``, of ``gradients`` whose descriptions are at hand, and their bytes. The hot path."""
         op, prescale, postscale, process_set = how
         number = 0 if process_set is global_process_set else check_process_set(process_set)
-        entry: Entry = (None, gradient, spec[4])
-        try:
-            return _core.submit_for(
-                self._handle_map,
-                entry,
-                _ALLREDUCE,
-                name,
-                (spec,),
-                op,
-                prescale,
-                postscale,
-                0,
-                number,
-                None,
-                None,
-                1,
-            )
-        except BaseException:
-            self._lose(entry)
-            raise
-
-    def start_group(self, gradients: Sequence[Tensor], name: str, how: GradientReduction) -> int:
-        """As ``start``, several as one operation."""
-        specs = [spec for gradient in gradients if (spec := self._describe(gradient)) is not None]
-        op, prescale, postscale, process_set = how
-        number = check_process_set(process_set)
-        if len(specs) < len(gradients):
-            purpose = Purpose(_ALLREDUCE, op, prescale, postscale, of_optimizer=True)
-            placements = self._ops.place_group(list(gradients), Result.IN_PLACE, purpose)
-            return self._ops.start(purpose, name, placements, True, process_set=number)
-        entry: Entry = (None, gradients, bytes_of(specs))
+        entry: Entry = (None, gradients, nbytes)
         try:
             return _core.submit_for(
                 self._handle_map,
