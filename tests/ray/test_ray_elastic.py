@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import ray_programs as programs
 from load import within
+from ray._raylet import GcsClient
+from ray.core.generated import autoscaler_pb2
 from ray_programs import NODE
 from running import Running
 
@@ -45,6 +47,26 @@ def test_ranks_nodes_that_end_and_that_come(cluster: Any, tmp_path: Any) -> None
     stop.touch()
     assert [numbers[:2] for numbers in job.finish()] == [(rank, 4) for rank in range(4)]
     job.check_steps()
+
+
+@pytest.mark.slow
+def test_a_node_that_ray_drains(cluster: Any, tmp_path: Any) -> None:
+    job = Running(ElasticRayExecutor(settings(min_num_proc=1)), programs.train_until, str(tmp_path / "stop"))
+    job.wait_for(4, 60)
+    node = next(iter(cluster.worker_nodes))
+    reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+    deadline = int((time.time() + within(60)) * 1000)
+    client = GcsClient(address=cluster.address)
+    assert client.drain_node(node.node_id, reason, "a test", deadline)[0]
+    assert not {host for host, _ in job.wait_for(2)["there"] if host.endswith(node.node_id[:8])}
+    seen = len(job.logged)
+    time.sleep(1.0)
+    assert {len(value["there"]) for value in job.logged[seen:]} == {2}
+    cluster.remove_node(node, allow_graceful=False)
+    (tmp_path / "stop").touch()
+    assert [numbers[:2] for numbers in job.finish()] == [(0, 2), (1, 2)]
+    steps = [value["step"] for value in job.logged]
+    assert steps == list(range(len(steps)))  # none is made twice
 
 
 def test_an_executor_with_a_range_of_ranks(cluster: Any) -> None:

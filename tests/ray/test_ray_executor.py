@@ -144,10 +144,13 @@ executor = RayExecutor(RayExecutor.create_settings(), num_workers=2)
 executor.start()
 print(executor.run(rank, callbacks=[print]))
 executor.shutdown()
+executor = ElasticRayExecutor(ElasticRayExecutor.create_settings(min_num_proc=2, max_num_proc=2))
+executor.start()
+print("elastic", executor.run(rank, callbacks=[print]))
 try:
-    ElasticRayExecutor(ElasticRayExecutor.create_settings()).start()
-except NotImplementedError as error:
-    print(error)
+    executor.run(lambda: 1 / 0)
+except ZeroDivisionError:
+    print("as it should be")
 """
 
 
@@ -156,8 +159,9 @@ def test_a_driver_outside_of_the_cluster(cluster: Any) -> None:
     words = [sys.executable, "-c", CLIENT, address]
     done = subprocess.run(words, capture_output=True, text=True, timeout=within(60), check=False)
     lines = done.stdout.splitlines()
-    assert "[0]<stdout>:I am 0" in lines and "[1]<stdout>:I am 1" in lines, done.stdout + done.stderr
-    assert "{'logged': 2}" in lines and "[0, 1]" in lines and "ray job submit" in lines[-1]
+    assert "[0, 1]" in lines and "elastic [0, 1]" in lines and lines[-1] == "as it should be", done
+    for told in ("[0]<stdout>:I am 0", "[1]<stdout>:I am 1", "{'logged': 2}"):
+        assert lines.count(told) == 2, done
 
 
 @pytest.mark.parametrize(

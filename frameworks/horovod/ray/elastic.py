@@ -17,6 +17,7 @@ from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
 from horovod.runner.call.run import command, run_job
 
 from . import nodes
+from .elsewhere import run_elsewhere
 from .hosts import Hosts, Terms
 from .nodes import RayHostDiscovery
 from .settings import MiniSettings, check_gpus, nics_to_env_var, number, start_seconds
@@ -60,14 +61,12 @@ class ElasticJob:
 
     def start(self, executable_cls: type | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Keeps what ``execute`` needs: ranks are started by each run."""
-        if client.ray.is_connected():
-            raise NotImplementedError(
-                "an elastic job over Ray Client: nodes cannot dial this driver; use ray job submit"
-            )
         self._executable = () if executable_cls is None else (executable_cls, args, kwargs)
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, callbacks: Callbacks) -> list[Any]:
         """What the function returns on each rank that does its work to the end."""
+        if client.ray.is_connected():  # nodes cannot dial this driver
+            return run_elsewhere(self, function, args, kwargs, callbacks)
 
         def heard(note: bytes) -> None:
             value = pickle.loads(note)  # of a rank that has proved the job's secret
