@@ -261,8 +261,8 @@ Status RankEngine::MakeWatcher() {
   watcher.links = std::exchange(options_.links, {});  // what wiring has left
   watcher.launcher = std::exchange(options_.launcher, {});
   watcher.heartbeat_seconds = options_.config.heartbeat_seconds;
-  watcher.patience = {options_.config.peer_timeout_seconds,
-                      options_.config.stopped_timeout_seconds};
+  watcher.patience = {options_.config.peer_timeout_seconds, options_.config.stopped_timeout_seconds,
+                      options_.config.start_timeout_seconds};
   watcher.signs = &link_signs_;
   // In an elastic job the ranks finish their step first, and save what they have.
   if (options_.config.elastic) watcher.orphan_seconds = 10.0;

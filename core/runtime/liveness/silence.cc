@@ -22,6 +22,7 @@ SilenceCheck::SilenceCheck(const Patience& patience, const Topology* job, Peers*
                            const Diagnosis* diagnosis)
     : timeout_us_(static_cast<int64_t>(patience.peer_seconds * kSecond)),
       stopped_us_(static_cast<int64_t>(patience.stopped_seconds * kSecond)),
+      start_us_(static_cast<int64_t>(patience.start_seconds * kSecond)),
       job_(job),
       peers_(peers),
       departures_(departures),
@@ -92,6 +93,7 @@ std::optional<Cause> SilenceCheck::OfPeer(WatchedPeer* peer, int64_t now_us) {
   // A process that the kernel shows running may only be short of CPU: it gets more time.
   if (state == ProcessState::kAlive) limit = std::max(limit, 3 * timeout_us_ / 2);
   if (is_stopped) limit = std::max(limit, stopped_us_);
+  if (peer->pid == 0) limit = std::max(limit, start_us_);
   if (silence > limit) return diagnosis_->OfSilence(*peer, text);
   if (is_stopped && !std::exchange(peer->awaited, true)) {
     const std::string pid = peer->pid > 0 ? " " + std::to_string(peer->pid) : "";

@@ -20,6 +20,9 @@ namespace hvd {
 struct Patience {
   double peer_seconds = 6.0;
   double stopped_seconds = 600.0;  // for a peer that is stopped, where somebody can see that
+  // For a peer that has said nothing yet: it may wait for links to others, and names whom it cannot
+  // reach.
+  double start_seconds = 0.0;
 };
 
 // Who has been silent for too long. Bytes on any link of a peer are a sign of its life, because
@@ -57,6 +60,7 @@ class SilenceCheck {
 
   const int64_t timeout_us_;
   const int64_t stopped_us_;
+  const int64_t start_us_;
   const Topology* const job_;
   Peers* const peers_;
   const Departures* const departures_;

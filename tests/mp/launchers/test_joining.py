@@ -229,14 +229,32 @@ def test_an_agent_ends_when_it_is_told_to(pods: Pods) -> None:
     assert pods.finish(agent, 5).returncode == 128 + signal.SIGTERM
 
 
-def test_the_doctor_names_a_host_with_a_slow_link(pods: Pods) -> None:
+@pytest.mark.parametrize(
+    "probe", (["doctor"], ["bench", "--nproc-per-node", "1", "--", "--max-bytes", "4096"])
+)
+def test_a_host_with_a_slow_link_is_named(pods: Pods, probe: str) -> None:
     shape = ("tbf", "rate", "200mbit", "burst", "64kb", "latency", "100ms")
     pods.hosts.nodes[2].run("tc", "qdisc", "add", "dev", "eth0", "root", *shape)
+    status, output = look(pods, *probe.split())
+    assert status == 0, output
+    named = [line for line in output.splitlines() if "times slower than the others" in line]
+    assert [line.split()[1] for line in named] == ["pod-2"], output
+
+
+def test_the_doctor_names_a_firewall_between_hosts(pods: Pods) -> None:
+    for one, other in ((0, 2), (2, 0)):
+        pods.hosts.nodes[one].run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+        pods.hosts.nodes[one].run("ip", "route", "add", "unreachable", f"10.77.0.{other + 1}/32")
+    status, output = look(pods, "doctor", "--start-timeout", "16")  # of which the links have half
+    assert status == 1 and "Traceback" not in output, output
+    assert "rank 2: no link to rank 0 on pod-0" in output and "a firewall is between" in output
+
+
+def look(pods: Pods, probe: str, *options: str) -> tuple[int, str]:
+    """The status of doctor or bench, with one rank on each of three hosts, and what they say."""
     agents = [pods.join(pod, "--slots", "1") for pod in range(3)]
-    options = ["doctor", "--rendezvous", f":{PORT}", "--wait-for-hosts", "3"]
-    job = pods.popen(pods.hosts.switch.command(*MODULE, *options), env=pods.environment)
+    words = [probe, "--rendezvous", f":{PORT}", "--wait-for-hosts", "3", *options]
+    job = pods.popen(pods.hosts.switch.command(*MODULE, *words), env=pods.environment)
     result = pods.finish(job, 60)
-    assert result.returncode == 0, result.output
-    named = [line for line in result.output.splitlines() if "times slower than the others" in line]
-    assert [line.split()[1] for line in named] == ["pod-2"], result.output
-    assert [pods.finish(agent, 5).returncode for agent in agents] == [0] * 3
+    assert [pods.finish(agent, 5).returncode for agent in agents] == [result.returncode] * 3
+    return result.returncode, result.output

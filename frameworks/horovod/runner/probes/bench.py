@@ -11,11 +11,15 @@ import json
 import time
 from collections.abc import Callable
 
+from horovod.bootstrap.text import escaped
 from horovod.common import basics
 from horovod.common.collective.byte_objects import ByteGlue, objects
 from horovod.common.collective.collectives import Collectives
 from horovod.common.collective.tensor_glue import DTYPES
 from horovod.common.reduce_ops import Sum
+
+from .checks import Finding, links
+from .links import measured, own_host
 
 _FLOAT_BYTES = 4
 _SECONDS = 0.3  # for each size
@@ -50,6 +54,13 @@ def main() -> None:
     arguments = _parse()
     basics.init()
     size, me = basics.size(), basics.rank()
+    slow = _slow_links()
+    if me == 0:
+        for each in slow:
+            row = {"link": each.name, "speed": each.value, "remedy": each.remedy}
+            print(
+                json.dumps(row) if arguments.json else escaped(f"! {each.name} {each.value}: {each.remedy}")
+            )
     if me == 0 and not arguments.json:
         print(f"{size} ranks; memory copies at {_copy_rate():.1f} GB/s; float32, sum; rates in GB/s")
         print(_row("operation", "bytes", "count", "time us", "algbw", "busbw"))
@@ -66,6 +77,13 @@ def main() -> None:
                 _show(name, count, seconds, share, arguments.json)
             length *= arguments.factor
     basics.shutdown()
+
+
+def _slow_links() -> list[Finding]:
+    """Hosts, and links between two of them, that all collectives wait for."""
+    places = objects.allgather_object((own_host(), basics.local_rank()))
+    firsts = {rank: host for rank, (host, local) in enumerate(places) if local == 0}
+    return [each for each in links(measured(firsts)) if each.remedy]
 
 
 def _parse() -> argparse.Namespace:
