@@ -52,7 +52,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-ray test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full test-arm tsan asan lint format bench site docs test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-ray test-jax test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full test-arm tsan asan lint format bench site docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -82,6 +82,10 @@ $(VENV)/.ray: $(VENV)/.tools requirements/ray.txt
 	@if $(INSTALL) -r requirements/ray.txt; then touch $@; \
 	else echo "Going on without what requirements/ray.txt lists; its tests are skipped."; fi
 
+$(VENV)/.jax: $(VENV)/.tools requirements/jax.txt
+	@if $(INSTALL) -r requirements/jax.txt; then touch $@; \
+	else echo "Going on without what requirements/jax.txt lists; its tests are skipped."; fi
+
 venv: $(VENV)/.tools $(VENV)/.front_doors ## Make .venv with the tools and frameworks that the other words use
 
 build: $(VENV)/.installed ## Build horovod and install it, editable, into .venv
@@ -96,7 +100,7 @@ wheel: venv ## Build a manylinux wheel for each Python of this machine, into dis
 demo: build ## Train the digits example with 1 and 2 processes, and draw demo/loss.png
 	$(BIN)/python scripts/demo.py
 
-TESTS ?= test-core test-unit test-mp test-tf test-ray $(if $(SLOW),test-mx)
+TESTS ?= test-core test-unit test-mp test-tf test-ray test-jax $(if $(SLOW),test-mx)
 PYTEST = $(BIN)/python -m pytest $(if $(SLOW),-m 'not full' --durations 40) -q
 
 test: venv ## Run the tests, every group, and end with one table and what failed
@@ -128,6 +132,9 @@ test-tf: build $(VENV)/.tensorflow ## Run the tests of TensorFlow and Keras
 
 test-ray: build $(VENV)/.ray ## Run the tests of horovod.ray, on a cluster of two nodes
 	@if $(BIN)/python -c "import ray"; then $(PYTEST) tests/ray; else echo "Skipped: no Ray in $(VENV)"; fi
+
+test-jax: build $(VENV)/.jax ## Run the tests of JAX
+	@if $(BIN)/python -c "import jax, optax"; then $(PYTEST) tests/jx -n $(TF_JOBS) --dist loadfile; else echo "Skipped: no JAX in $(VENV)"; fi
 
 # PyTorch, TensorFlow and MXNet in one environment, which must have numpy 1.
 test-mx: build ## Run the tests of MXNet, beside the other frameworks in one process

@@ -1,5 +1,5 @@
-"""Builds the compiled files with CMake and Ninja: the module horovod._core, and the operations of TensorFlow
-and of MXNet, which need neither. The rest is in pyproject.toml.
+"""Builds the compiled files with CMake and Ninja: the module horovod._core, and the operations of TensorFlow,
+of MXNet and of XLA, which need none of them. The rest is in pyproject.toml.
 """
 
 import importlib
@@ -70,6 +70,7 @@ TARGETS = {
     "horovod._core": ("_core", "_core*.so"),
     "horovod.tensorflow._ops": ("tensorflow_ops", "tensorflow_ops.so"),
     "horovod.mxnet._ops": ("mxnet_ops", "mxnet_ops.so"),
+    "horovod.xla._ops": ("xla_ops", "xla_ops.so"),
     "horovod._gloo": ("hvd_gloo", "_gloo.so"),
     "horovod._mpi_openmpi": ("hvd_mpi_openmpi", "_mpi_openmpi.so"),
     "horovod._mpi_mpich": ("hvd_mpi_mpich", "_mpi_mpich.so"),

@@ -24,7 +24,12 @@ TOOLS = Path(sys.executable).parent
 NOT_IN_A_WHEEL = ("libtensorflow_framework.so.2", "libmxnet.so")
 # A module for a library of this machine would not fit that of another one.
 LEFT_OUT = {"HOROVOD_WITHOUT_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1"}
-COMPILED = ("horovod/_core.", "horovod/tensorflow/_ops.so", "horovod/mxnet/_ops.so")
+COMPILED = (
+    "horovod/_core.",
+    "horovod/tensorflow/_ops.so",
+    "horovod/mxnet/_ops.so",
+    "horovod/xla/_ops.so",
+)
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:

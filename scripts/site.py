@@ -46,8 +46,9 @@ MODULES = (
     "horovod.keras",
     "horovod.tensorflow.keras",
     "horovod.mxnet",
+    "horovod.jax",
 )
-FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet")
+FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet", "jax")
 
 
 def source_of(page: str) -> str:

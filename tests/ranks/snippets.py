@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet")
+FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet", "jax")
 
 _PART = re.compile(
     r"^```python[^\n]*\n(?P<block>.*?)^```$"
@@ -28,7 +28,7 @@ _PART = re.compile(
     r"|^<!-- ranks: (?P<ranks>\d+) -->$",
     re.MULTILINE | re.DOTALL,
 )
-_BEGIN = re.compile(r"import (horovod|torch|tensorflow|keras|mxnet)\b")
+_BEGIN = re.compile(r"import (horovod|torch|tensorflow|keras|mxnet|jax)\b")
 
 
 @dataclass

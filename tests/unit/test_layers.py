@@ -39,7 +39,7 @@ CORE = {
 }
 
 # What native code of a framework may include besides itself.
-NATIVE = {"tensorflow_ops": {"api/c_api.h", "base"}, "mxnet_ops": {"api/c_api.h", "base"}}
+NATIVE = {ops: {"api/c_api.h", "base"} for ops in ("tensorflow_ops", "mxnet_ops", "xla_ops")}
 
 ROOMS = {"bootstrap.network", "bootstrap.store", "bootstrap.mesh", "bootstrap.rendezvous"}
 PARTS = {f"bootstrap.{part}" for part in ("engine", "membership", "secret", "start")}
@@ -74,6 +74,8 @@ PYTHON = {
     "_keras": COMMON | {"elastic", "version"},
     "tensorflow": ADAPTER | {"_keras"},
     "mxnet": ADAPTER,
+    "xla": COMMON,
+    "jax": ADAPTER | {"xla"},
     "keras": ADAPTER | {"_keras", "torch", "tensorflow"},
     "runner": {"elastic", "elastic.driver", "runner.probes", *BOOTSTRAP, "version"},
     "runner.probes": {"runner", *COMMON, *BOOTSTRAP, "version"},
@@ -89,6 +91,7 @@ USES_FRAMEWORK = {
     "tensorflow": {"tensorflow", "keras", "tf_keras"},
     "keras": {"keras", "torch"},
     "mxnet": {"mxnet"},
+    "jax": {"jax"},
     "spark": FRAMEWORKS,
 }
 

@@ -70,6 +70,7 @@ _ADAPTERS = (
     _Needs("PyTorch", "torch", "torch", ("torch",), "2.1"),
     _Needs("MXNet", "mxnet", "mxnet", ("mxnet",), "1.9", operations=True, more=_numpy_for_mxnet),
     _Needs("Keras", "keras", "keras", ("keras",), "2.13", more=_framework_of_keras),
+    _Needs("JAX", "jax", "jax", ("jax",), "0.5"),
 )
 
 

@@ -1,0 +1,96 @@
+"""What this adapter takes from inside JAX, which has no public name for it: effects that keep operations in
+order, and the operation by which a compiled program calls a function. JAX's own callbacks are made of both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import jax
+
+try:
+    from jax._src import dispatch, effects
+    from jax._src.interpreters import mlir
+except ImportError as error:
+    raise ImportError(
+        f"JAX {jax.__version__} keeps the order of effects elsewhere; see docs/jax.md for the versions that "
+        "horovod.jax works with"
+    ) from error
+
+
+class CollectiveEffect(effects.Effect):
+    """Of every collective of a compiled program. JAX runs what has it in the order of the program, and
+    programs in the order of their calls: so all ranks run their collectives in one order.
+    """
+
+    def __str__(self) -> str:
+        return "Collective"
+
+
+EFFECT = CollectiveEffect()
+
+_LONGEST_END = 30.0  # seconds; other ranks may never come
+
+for _kind in (
+    effects.ordered_effects,
+    effects.lowerable_effects,
+    effects.control_flow_allowed_effects,
+    effects.remat_allowed_effects,
+    effects.custom_derivatives_allowed_effects,
+):
+    _kind.add_type(CollectiveEffect)
+
+
+def call_in_order(ctx: Any, target: str, operands: Any, attributes: dict[str, Any]) -> Any:
+    """The lowering of a call to a function of ours, behind all such calls before it.
+
+    Args:
+        ctx: of the lowering rule.
+        target: the name under which the function is registered.
+        operands: of the program.
+        attributes: what the function is told beside them.
+
+    Returns:
+        The results.
+    """
+    token = ctx.tokens_in.get(EFFECT)
+    given = token[0] if isinstance(token, (tuple, list)) else token
+    call = mlir.custom_call(
+        target,
+        result_types=[mlir.token_type(), *map(_type_of, ctx.avals_out)],
+        operands=[given, *operands],
+        backend_config={name: mlir.ir_attribute(value) for name, value in attributes.items()},
+        has_side_effect=True,
+        api_version=4,
+        operand_layouts=[(), *map(_row_major, ctx.avals_in)],
+        result_layouts=[(), *map(_row_major, ctx.avals_out)],
+    )
+    behind, *results = call.results
+    made = (behind,) if isinstance(token, (tuple, list)) else behind
+    ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({EFFECT: made})))
+    return results
+
+
+def _type_of(aval: Any) -> Any:
+    return mlir.ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
+
+
+def _row_major(aval: Any) -> tuple[int, ...]:
+    return tuple(reversed(range(len(aval.shape))))
+
+
+def let_programs_end() -> None:
+    """Waits until the programs that were called have run, or failed. Those that have failed are forgotten:
+    what is called next need not come behind them.
+    """
+    thread = threading.Thread(target=_wait_for_programs, name="hvd-programs", daemon=True)
+    thread.start()
+    thread.join(_LONGEST_END)
+    dispatch.runtime_tokens.clear()
+
+
+def _wait_for_programs() -> None:
+    with contextlib.suppress(Exception):  # where their results are read, the program is told
+        dispatch.runtime_tokens.block_until_ready()

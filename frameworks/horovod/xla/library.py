@@ -1,0 +1,35 @@
+"""Binds the compiled handler of XLA's foreign function interface to the core; see frameworks/xla_ops."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from horovod.common.collective.operations import acquire_api
+
+_FILE = Path(__file__).with_name("_ops.so")
+
+TARGET = "horovod_collective"
+"""The name by which compiled programs call the handler."""
+
+
+def _load() -> ctypes.CDLL:
+    if not _FILE.exists():
+        raise ImportError(
+            f"{_FILE} is missing: this horovod was built without the operations of XLA; install it again"
+        )
+    library = ctypes.CDLL(str(_FILE))
+    library.horovod_xla_bind.argtypes = [ctypes.c_void_p]
+    library.horovod_xla_bind.restype = ctypes.c_int
+    if library.horovod_xla_bind(acquire_api()):
+        raise ImportError(f"{_FILE} and this horovod are of different builds; install horovod again")
+    return library
+
+
+def handler() -> Any:
+    """The function that XLA is to call, as ctypes has it."""
+    return _library.horovod_collective
+
+
+_library = _load()

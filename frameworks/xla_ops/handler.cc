@@ -1,0 +1,64 @@
+// What XLA calls, and what Python calls to bind this library to the core.
+
+#include <atomic>
+#include <cstddef>
+
+#include "api/c_api.h"
+#include "xla_ops/call.h"
+#include "xla_ops/xla_ffi.h"
+
+namespace {
+
+using namespace hvd::xla;
+
+std::atomic<hvd_api*> core{nullptr};
+
+constexpr size_t kLeastApi = offsetof(Api, fail) + sizeof(Api::fail);
+
+Error* Fail(const Frame& frame, int code, const char* message) {
+  ErrorArguments arguments{sizeof(ErrorArguments), nullptr, message, code};
+  return frame.api->create_error(&arguments);
+}
+
+// A question of XLA in place of a call; false: it is a call. This library serves every version that
+// has what it uses, so it says that it was compiled for the one that asks.
+bool Answer(const Frame& frame) {
+  for (Extension* extension = frame.extensions; extension != nullptr; extension = extension->next) {
+    if (extension->type != kMetadataExtension) continue;
+    Metadata* const metadata = reinterpret_cast<MetadataExtension*>(extension)->metadata;
+    metadata->version.major = frame.api->version.major;
+    metadata->version.minor = frame.api->version.minor;
+    metadata->traits = 0;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+extern "C" {
+
+// Takes over the caller's reference. 0, or the version that this library needs.
+__attribute__((visibility("default"))) int horovod_xla_bind(hvd_api* api) {
+  if (api->version < HVD_API_VERSION || api->bytes < sizeof(hvd_api)) {
+    api->release(api);
+    return HVD_API_VERSION;
+  }
+  core.store(api);
+  return 0;
+}
+
+// The one handler of all collectives.
+__attribute__((visibility("default"))) Error* horovod_collective(Frame* frame) {
+  if (Answer(*frame)) return nullptr;
+  if (frame->stage != kExecute) return nullptr;
+  // The frame does not count its future, which came with the functions for one.
+  const bool serves = frame->api->version.major == 0 && frame->api->bytes >= kLeastApi;
+  if (!serves) {
+    return Fail(*frame, kFailedPrecondition,
+                "horovod does not know this version of XLA's foreign functions: JAX 0.4.38 and "
+                "later have one that it knows");
+  }
+  return Start(core.load(), frame);
+}
+}

@@ -1,0 +1,158 @@
+"""Operations in programs of JAX: what its transformations do with them, and what goes wrong in one."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import check_jax  # noqa: F401  # skips
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from load import within
+
+import horovod.jax as hvd
+
+SECONDS_UNTIL_NAMED = 2.0
+
+
+def numbers(rank: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(rank).normal(size=shape)
+
+
+def ranks_transform() -> None:
+    hvd.init()
+    size = hvd.size()
+    mine = jnp.asarray(numbers(hvd.rank(), 3, 4))
+    total = sum(numbers(rank, 3, 4) for rank in range(size))
+    one = jnp.asarray(2.0)
+
+    def summed(x: Any) -> Any:
+        return hvd.allreduce(x, op=hvd.Sum)
+
+    for transformed in (summed, jax.jit(summed), jax.checkpoint(summed), jax.vmap(summed)):
+        np.testing.assert_allclose(transformed(mine), total, rtol=1e-12)
+    np.testing.assert_allclose(jax.vmap(summed, in_axes=1, out_axes=1)(mine), total, rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.vmap(summed)))(mine), total, rtol=1e-12)
+    gathered = jax.jit(jax.vmap(hvd.allgather, in_axes=1, out_axes=1))(mine)
+    np.testing.assert_array_equal(gathered, np.concatenate([numbers(rank, 3, 4) for rank in range(size)]))
+
+    def carried(x: Any, _: Any) -> Any:
+        return summed(x) / size, x.sum()
+
+    last, sums = jax.jit(lambda x: jax.lax.scan(carried, x, None, length=3))(mine)
+    np.testing.assert_allclose(last, total / size, rtol=1e-12)
+    np.testing.assert_allclose(sums[1:], (total / size).sum(), rtol=1e-12)
+    looped = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: carried(y, None)[0], x))(mine)
+    np.testing.assert_allclose(looped, total / size, rtol=1e-12)
+    chosen = jax.jit(lambda p, x: jax.lax.cond(p, summed, lambda y: y * 0, x))
+    np.testing.assert_allclose(chosen(True, mine), total, rtol=1e-12)
+    assert not np.any(chosen(False, mine))
+
+    inner = jax.jit(summed)  # twice in one program, and in several that are called at once
+    both = jax.jit(lambda x: (inner(x), inner(2 * x)))
+    results = [both(mine * factor) for factor in range(1, 20)]
+    for factor, (first, second) in enumerate(results, 1):
+        np.testing.assert_allclose(first, total * factor, rtol=1e-12)
+        np.testing.assert_allclose(second, 2 * total * factor, rtol=1e-12)
+        np.testing.assert_allclose(hvd.allreduce(one * factor, op=hvd.Sum), 2.0 * factor * size)
+
+    gradient = jax.jit(jax.grad(lambda x: (jax.checkpoint(summed)(x) ** 2).sum()))(mine)
+    np.testing.assert_allclose(gradient, 2 * total * size, rtol=1e-12)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_transformations(run_ranks, transport: str) -> None:
+    run_ranks(3, ranks_transform, env={"HOROVOD_TRANSPORT": transport})
+
+
+def ranks_use_trees() -> None:
+    hvd.init()
+    size, place = hvd.size(), hvd.rank()
+    tree = {"a": jnp.full(3, float(place)), "b": (jnp.arange(4) + place, None), "empty": []}
+
+    def check(operation: Any, expected_a: Any, expected_b: Any) -> None:
+        for call in (operation, jax.jit(operation)):
+            result = call(tree)
+            assert jax.tree_util.tree_structure(result) == jax.tree_util.tree_structure(tree)
+            np.testing.assert_array_equal(result["a"], expected_a)
+            np.testing.assert_array_equal(result["b"][0], expected_b)
+
+    ranks = range(size)
+    check(lambda t: hvd.allreduce(t, op=hvd.Max), np.full(3, size - 1), np.arange(4) + size - 1)
+    check(lambda t: hvd.broadcast(t, 1, name="t"), np.ones(3), np.arange(4) + 1)
+    check(hvd.allgather, np.repeat(ranks, 3), np.concatenate([np.arange(4) + rank for rank in ranks]))
+    assert hvd.allreduce(3.5) == 3.5 and hvd.allreduce(np.float32(2)).dtype == np.float32
+    halves = hvd.allreduce(jnp.full(5, 0.1, jnp.float32), compression=hvd.Compression.fp16)
+    assert halves.dtype == jnp.float32 and abs(halves[0] - 0.1) < 1e-4
+
+
+def test_trees(run_ranks) -> None:
+    run_ranks(2, ranks_use_trees)
+
+
+def ranks_bring_other_shapes() -> tuple[str, str]:
+    hvd.init()
+    with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+        jax.jit(hvd.allreduce)(jnp.ones(3 + hvd.rank()))
+    text = str(caught.value)
+    hvd.elastic.internals.let_programs_end()  # what is called next comes not behind it
+    np.testing.assert_array_equal(jax.jit(hvd.allreduce)(jnp.ones(3)), np.ones(3))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="other numbers of rows"):
+        jax.jit(hvd.allgather)(jnp.ones(3 + hvd.rank()))
+    return text.partition(":")[0], text
+
+
+def test_ranks_that_disagree_get_one_text(run_ranks) -> None:
+    told, other = run_ranks(2, ranks_bring_other_shapes)
+    assert told == other
+    code, text = told
+    assert code == "FAILED_PRECONDITION" and "rank 0 sent [3]" in text, text
+
+
+def rank_dies_in_a_program(folder: str) -> tuple[float, str]:
+    hvd.init()
+    step = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: hvd.allreduce(y), x))
+    step(jnp.ones(1000)).block_until_ready()
+    if hvd.rank() == 1:
+        (Path(folder) / "killed").write_text(str(time.time()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        with hvd.elastic.internal_errors():
+            step(jnp.ones(1000)).block_until_ready()
+    except hvd.HorovodInternalError as error:
+        return time.time(), str(error)
+    return 0.0, "no error"
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_rank_that_is_killed_is_named_in_the_error_of_the_step(run_ranks, tmp_path, transport: str) -> None:
+    env = {"HOROVOD_TRANSPORT": transport}
+    results = run_ranks(3, rank_dies_in_a_program, [str(tmp_path)], env=env, dies=[1], finalize=True)
+    killed = float((tmp_path / "killed").read_text())
+    for seen, text in (results[0], results[2]):
+        assert "rank 1" in text and "died" in text, text
+        assert seen - killed < within(SECONDS_UNTIL_NAMED), text
+
+
+def ranks_make_mistakes() -> None:
+    hvd.init()
+    for wrong, text in (
+        (lambda x: hvd.alltoall(x, splits=[1, 2]), "takes no splits"),
+        (lambda x: hvd.alltoall(x), "3 rows equally among 2"),
+        (lambda x: hvd.allgather(x.sum()), "a scalar has none"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            jax.jit(wrong)(jnp.ones(3))
+    with pytest.raises(TypeError, match="without _async"):
+        jax.jit(hvd.allreduce_async)(jnp.ones(3))
+    with pytest.raises(ValueError, match="complex64 is not supported"):
+        jax.jit(hvd.allreduce)(jnp.ones(3, jnp.complex64))
+    with pytest.raises(ValueError, match="is traced"):
+        jax.jit(hvd.broadcast_parameters)(jnp.ones(3))
+
+
+def test_mistakes_are_told_before_anything_is_sent(run_ranks) -> None:
+    run_ranks(2, ranks_make_mistakes)

@@ -1,0 +1,129 @@
+"""Training with JAX and optax: the same model on all ranks, and that of one process over all samples."""
+
+import sys
+
+import check_jax  # noqa: F401  # skips
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from launch import ROOT, Launcher
+
+import horovod.jax as hvd
+
+optax = pytest.importorskip("optax", reason="the package optax is not installed")
+
+ROWS, STEPS = 12, 6
+DATA = np.random.default_rng(0).normal(size=(ROWS, 5))
+TARGETS = DATA.sum(axis=1) ** 2
+
+
+def loss(params, x, y):
+    hidden = jnp.tanh(x @ params["w"])
+    return ((hidden @ params["v"] - y) ** 2).mean()
+
+
+def start(seed: int):
+    return {
+        "w": jnp.asarray(np.random.default_rng(seed).normal(size=(5, 3))),
+        "v": jnp.asarray(np.random.default_rng(seed + 1).normal(size=3)),
+        "unused": jnp.ones(2),
+    }
+
+
+def train(optimizer, params, x, y, compiled=True):
+    state = optimizer.init(params)
+
+    def step(params, state):
+        gradients = jax.grad(loss)(params, x, y)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    step = jax.jit(step) if compiled else step
+    for _ in range(STEPS):
+        params, state = step(params, state)
+    return {name: np.asarray(value).tolist() for name, value in params.items()}
+
+
+def ranks_train(compiled: bool, options: dict):
+    hvd.init()
+    params = hvd.broadcast_parameters(start(hvd.rank()), root_rank=0)
+    mine = slice(hvd.rank(), ROWS, hvd.size())
+    optimizer = hvd.DistributedOptimizer(optax.adam(0.1), **options)
+    return train(optimizer, params, DATA[mine], TARGETS[mine], compiled)
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "op by op"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_as_one_process_over_all_samples(run_ranks, ranks: int, compiled: bool) -> None:
+    results = run_ranks(ranks, ranks_train, [compiled, {}])
+    assert all(other == results[0] for other in results)
+    alone = run_ranks(1, ranks_train, [True, {}])[0]
+    for name, value in alone.items():
+        np.testing.assert_allclose(results[0][name], value, rtol=1e-9)
+
+
+@pytest.mark.parametrize("averages", [True, False])
+def test_gradients_that_are_added_up_first(run_ranks, averages: bool) -> None:
+    options = {"backward_passes_per_step": 3, "average_aggregated_gradients": averages}
+    results = run_ranks(2, ranks_train, [True, options])
+    assert results[0] == results[1]
+    # Adam takes no notice of a factor, and the same samples come in each pass.
+    alone = run_ranks(1, ranks_train, [True, options | {"average_aggregated_gradients": not averages}])[0]
+    for name, value in alone.items():
+        np.testing.assert_allclose(results[0][name], value, rtol=1e-5)
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(TypeError, match="optimizer of optax, not float"):
+        hvd.DistributedOptimizer(0.1)
+    with pytest.raises(ValueError, match="predivide"):
+        hvd.DistributedOptimizer(optax.sgd(0.1), op=hvd.Sum, gradient_predivide_factor=2.0)
+
+
+def ranks_have_other_parameters() -> str:
+    hvd.init()
+    params = {"w": jnp.ones((2, 2 + hvd.rank()))}
+    with pytest.raises(hvd.TensorMismatchError) as caught:
+        hvd.broadcast_parameters(params)
+    return str(caught.value)
+
+
+def test_parameters_that_differ_are_named(run_ranks) -> None:
+    first, second = run_ranks(2, ranks_have_other_parameters)
+    assert first == second and "['w']" in first and "[2, 3]" in first, first
+
+
+def ranks_lose_a_generation():
+    """A step fails for good; what was committed comes back."""
+    hvd.init()
+    state = hvd.elastic.JaxState(params={"w": jnp.zeros(3)}, batch=0)
+    failed = []
+
+    @hvd.elastic.run
+    def work(state):
+        step = jax.jit(lambda params: {"w": hvd.allreduce(params["w"] + 1.0)})
+        while state.batch < 4:
+            state.params = step(state.params)
+            state.batch += 1
+            if state.batch == 3 and not failed:
+                failed.append(True)
+                raise hvd.HorovodInternalError("made up")
+            state.commit()
+        return np.asarray(state.params["w"]).tolist(), state.batch
+
+    return work(state)
+
+
+def test_what_was_committed_comes_back(run_ranks) -> None:
+    assert run_ranks(1, ranks_lose_a_generation) == [[[4.0, 4.0, 4.0], 4]]
+
+
+def test_digits_learns() -> None:
+    launcher = Launcher()
+    program = [sys.executable, str(ROOT / "examples" / "jax_digits.py"), "--epochs", "5"]
+    done = launcher.finish(launcher.start("-np", "2", *program, JAX_PLATFORMS="cpu"), 110)
+    assert done.returncode == 0, f"status {done.returncode}\n{done.output}"
+    lines = done.stdout.decode().splitlines()
+    assert len(lines) == 5 and all(line.startswith("[0]<stdout>:") for line in lines)
+    assert float(lines[-1].split("accuracy ")[1].split("%")[0]) > 93
