@@ -30,12 +30,12 @@ _USAGE = """horovodrun -np N [options] [--] command [argument ...]
 _DESCRIPTION = """\
 Starts N ranks of a command, on this host or on those of -H, and shows their
 output, each line behind [rank]<stream>:. When a rank fails, horovodrun ends the
-others, says why, and exits with the status of the rank that failed first. A script (train.py) is run
-by the Python of horovodrun.
+others, says why, and exits with the status of the rank that failed first. A
+script (train.py) is run by the Python of horovodrun.
 
-  horovodrun -np 4 python train.py                   4 ranks on this host
-  horovodrun -H node1:4,node2:4 python train.py      8 ranks on two hosts, by ssh
-  horovodrun -np 4 --min-np 2 python train.py        goes on when ranks are lost"""
+  horovodrun -np 4 python train.py               4 ranks on this host
+  horovodrun -H node1:4,node2:4 python train.py  8 ranks on two hosts, by ssh
+  horovodrun -np 4 --min-np 2 python train.py    goes on when ranks are lost"""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
