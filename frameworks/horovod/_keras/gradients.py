@@ -1,65 +1,9 @@
-"""The gradients of one optimizer of Keras 3: adding up several backward passes, and which are reduced."""
+"""Adding up the gradients of several backward passes of one optimizer of Keras 3."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from horovod._keras.backend import Plan
-from horovod.common.training.present_gradients import OF_THIS_RANK
-
-
-class GradientReduction:
-    """Reduces gradients by a plan. Variables that are registered as local keep this rank's own gradients."""
-
-    def __init__(self, plan: Plan, key: Callable[[Any], Hashable]) -> None:
-        """``key`` identifies a variable, however it is wrapped."""
-        self._plan = plan
-        self._key = key
-        self._local: dict[Hashable, Any] = {}
-
-    def register_local(self, variable: Any) -> None:
-        """From now on the gradient of ``variable`` stays on this rank."""
-        self._local[self._key(variable)] = variable
-
-    def local_variables(self) -> list[Any]:
-        """What is this rank's own, as far as it has been built."""
-        return [
-            *self._local.values(),
-            *(weight for layer in self._plan.local_layers for weight in layer.weights),
-        ]
-
-    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients to apply, in the same order. None where no rank has any."""
-        plan = self._plan
-        local = self._local_positions(variables)
-        reduced = plan.backend.reduce_gradients(
-            [None if i in local else gradient for i, gradient in enumerate(gradients)],
-            [OF_THIS_RANK if i in local else variable for i, variable in enumerate(variables)],
-            plan,
-        )
-        factor = self._local_factor() if local else 1.0
-        for index in local:
-            own = gradients[index]
-            reduced[index] = own if factor == 1.0 or own is None else plan.backend.scale(own, factor)
-        return reduced
-
-    def _local_positions(self, variables: Sequence[Any]) -> set[int]:
-        # Layers are asked each time, because they may have been built only after they were given.
-        layers = self._plan.local_layers
-        keys = self._local.keys() | {
-            self._key(weight) for layer in layers for weight in layer.trainable_weights
-        }
-        if not keys:
-            return set()
-        return {index for index, variable in enumerate(variables) if self._key(variable) in keys}
-
-    def _local_factor(self) -> float:
-        settings = self._plan.settings
-        process_set = settings.process_set
-        if not settings.scale_local_gradients or not process_set.included():
-            return 1.0
-        return 1.0 / (process_set.size() or 1)
 
 
 class GradientAccumulation:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from horovod._keras.backend import Plan
-from horovod._keras.gradients import GradientAccumulation, GradientReduction
+from horovod._keras.gradients import GradientAccumulation
 from horovod._keras.optimizer_variables import config_of
 from horovod._keras.subclassing import carry_over, remade, subclass_of
+from horovod.common.training.local_variables import LocalVariables
 from horovod.common.util import level_of_the_program
 
 _PACKAGES = ("keras", "tf_keras")
@@ -45,7 +46,7 @@ class DistributedKerasOptimizer(SchedulesByPass):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = self._plan.settings
-        self._reduction = GradientReduction(self._plan, self._var_key)  # type: ignore[attr-defined]
+        self._local = LocalVariables(self._var_key, self._plan.local_layers, self._scaled)  # type: ignore[attr-defined]
         self._loss_is_scaled = False
         self._agg_helper = None
         if (passes := settings.backward_passes_per_step) > 1:
@@ -57,11 +58,20 @@ class DistributedKerasOptimizer(SchedulesByPass):
         """The gradient of ``var`` stays on this rank; it is divided by the number of ranks where
         ``scale_local_gradients`` says so.
         """
-        self._reduction.register_local(var)
+        self._local.register(var)
 
     def _local_variables(self) -> list[Any]:
         """What is this rank's own."""
-        return self._reduction.local_variables()
+        return list(self._local)
+
+    def _scaled(self, gradient: Any) -> Any:
+        """The gradient of a variable of this rank's own."""
+        settings = self._plan.settings
+        process_set = settings.process_set
+        if not settings.scale_local_gradients or not process_set.included():
+            return gradient
+        size = process_set.size() or 1
+        return gradient if size == 1 else self._plan.backend.scale(gradient, 1.0 / size)
 
     def __reduce__(self) -> Any:
         base: Any = type(self).__bases__[1]
@@ -103,7 +113,10 @@ class DistributedKerasOptimizer(SchedulesByPass):
             update = self.inner_optimizer.apply  # type: ignore[attr-defined]
 
         def reduce_and_update(local: Sequence[Any]) -> None:
-            reduced = self._reduction.reduce(local, variables)
+            plan = self._plan
+            reduced = self._local.reduce(
+                lambda own, theirs: plan.backend.reduce_gradients(own, theirs, plan), local, variables
+            )
             if variables is asked:
                 update(reduced, variables)
                 return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -15,9 +16,14 @@ from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training import step_checks
 from horovod.common.training.agreement import Reduced, agree_on_gradients
-from horovod.common.training.gradient_options import cut_into_groups, group_name, takes_part
+from horovod.common.training.gradient_buckets import cut_into_buckets
+from horovod.common.training.gradient_options import GradientSettings, group_name, takes_part
+from horovod.common.training.gradient_reductions import GradientReductions, Steps, finish_all
+from horovod.common.training.gradient_variables import Travelling
 from horovod.common.training.present_gradients import OF_THIS_RANK, PresentGradients
 from horovod.torch.elastic.state import settle
+from horovod.torch.layouts import overlaps
+from horovod.torch.operations import ops
 from horovod.torch.step_checks import contents_of, kind_of
 
 
@@ -77,98 +83,93 @@ class TorchBackend(Backend):
         return tensor.detach() if isinstance(value, keras.Variable) else tensor
 
 
+class _Gradient(Travelling[Any]):
+    """The gradient of one slot. ``overwritable``: torch keeps it as that of a parameter."""
+
+    def __init__(
+        self, slot: int, name: str, gradient: Any, overwritable: bool, settings: GradientSettings
+    ) -> None:
+        self.name = name
+        self.is_sparse = bool(slot % 2)
+        self.value = gradient
+        self._overwritable = overwritable
+        self._settings = settings
+
+    def dense_gradient(self) -> Any:
+        """See ``Travelling``."""
+        if not self._overwritable or overlaps(self.value):
+            self.value = self.value.clone(memory_format=torch.contiguous_format)
+        return self.value
+
+    def take(self, reduced: Any) -> None:
+        """See ``Travelling``."""
+        self.value = reduced
+
+    def start_sparse(self, name: str) -> Callable[[], None]:
+        """See ``Travelling``."""
+        settings = self._settings
+        finish = hvd.sparse_allreduce_async(self.value, f"{name}.sparse", settings.op, settings.process_set)
+        return lambda: self.take(finish())
+
+
 class _Exchange:
     """The gradients of one step on their way, by slot: see ``common.training.present_gradients``. Each
     variable has two, for a dense gradient and for a sparse one. ``own``: those of this rank.
     """
 
     def __init__(self, own: dict[int, Any], variables: Sequence[Any], plan: Plan) -> None:
-        settings = self._settings = plan.settings
+        self._settings = plan.settings
         self._name = plan.name
-        self._own = _made_dense(own) if settings.sparse_as_dense else own
-        self._sent: dict[int, Any] = {}
+        self._own = _made_dense(own) if plan.settings.sparse_as_dense else own
+        self._sent: dict[int, _Gradient] = {}
         self._variables = variables
-        self._waits: list[Callable[[], None]] = []
-        self._compression = resolve_plain_compression(settings.compression, "the gradients of Keras")
-        self._factors: dict[str, Any] = {
-            "prescale_factor": settings.prescale,
-            "postscale_factor": settings.postscale,
-        }
+        self._reductions = _reductions(plan)
+        self._under_way: list[Steps] = []
 
     def run(self, present: PresentGradients) -> None:
         """Reduces what some rank has; raises the first error after all has come to an end."""
-        at_once = present.expected
-        question = present.ask(self._own, 2 * len(self._variables))
-        try:
-            self._start_all(at_once)
-        finally:
-            answer = present.answer(question)
-        self._start_all(answer - at_once)
-        problems = [problem for wait in self._waits if (problem := _error_of(wait)) is not None]
-        if problems:
-            raise problems[0]
-        for slot in at_once - answer:
-            del self._sent[slot]
+        answer = present.reduce(self._own, 2 * len(self._variables), self._start)
+        finish_all(self._under_way)
+        self._sent = {slot: gradient for slot, gradient in sorted(self._sent.items()) if slot in answer}
 
     def results(self) -> list[Any]:
         """For each variable its reduced gradient, or None where no rank has any."""
         found: list[Any] = [None] * len(self._variables)
         for slot, gradient in self._sent.items():  # dense ones come first
             before = found[slot // 2]
-            found[slot // 2] = gradient if before is None else before + gradient
+            found[slot // 2] = gradient.value if before is None else before + gradient.value
         return found
 
-    def _start_all(self, slots: Iterable[int]) -> None:
+    def _start(self, slots: Iterable[int]) -> None:
         """Starts to reduce these, with zeros for those that this rank lacks."""
-        wanted = sorted(slots)
-        for slot in wanted:
-            has = slot in self._own
-            self._sent[slot] = self._own[slot] if has else _absent(slot, self._variables[slot // 2])
-        self._waits += [self._start_sparse(slot) for slot in wanted if slot % 2]
-        dense = [slot for slot in wanted if not slot % 2]
-        together, alone = cut_into_groups(
-            dense, self._settings.groups, _identity, lambda slot: _identity(self._variables[slot // 2])
+        new = {slot: self._gradient(slot) for slot in sorted(slots)}
+        self._sent.update(new)
+        buckets = cut_into_buckets(
+            [slot for slot in new if not slot % 2],
+            self._settings.groups,
+            lambda slot: (new[slot].value.dtype, new[slot].value.device),
+            _identity,
+            lambda slot: _identity(self._variables[slot // 2]),
         )
-        self._waits += [self._start(members) for members in _uniform(together, self._sent)]
-        self._waits += [self._start([slot]) for slot in alone]
+        for bucket in [*([slot] for slot in new if slot % 2), *buckets]:
+            members = [new[slot] for slot in bucket]
+            steps = self._reductions.send(group_name([each.name for each in members]), members)
+            next(steps)
+            self._under_way.append(steps)
 
-    def _start_sparse(self, slot: int) -> Callable[[], None]:
-        settings = self._settings
-        name = f"{self._named(slot)}.sparse"
-        finish = hvd.sparse_allreduce_async(self._sent[slot], name, settings.op, settings.process_set)
+    def _gradient(self, slot: int) -> _Gradient:
+        variable = self._variables[slot // 2]
+        name = f"{self._name}.{slot // 2}.{variable.name}"
+        own = self._own.get(slot)
+        value = _absent(slot, variable) if own is None else own
+        overwritable = own is None or _tensor(variable).grad is own
+        return _Gradient(slot, name, value, overwritable, self._settings)
 
-        def wait() -> None:
-            self._sent[slot] = finish()
 
-        return wait
-
-    def _named(self, slot: int) -> str:
-        return f"{self._name}.{slot // 2}.{self._variables[slot // 2].name}"
-
-    def _start(self, members: list[int]) -> Callable[[], None]:
-        settings, compression = self._settings, self._compression
-        compressed = [compression.compress(self._sent[slot]) for slot in members]
-        sent = [tensor for tensor, _ in compressed]
-        # What compression has made, or torch keeps as the gradient of a parameter, may be overwritten.
-        in_place = all(
-            context is not None or _tensor(self._variables[slot // 2]).grad is self._sent[slot]
-            for slot, (_, context) in zip(members, compressed, strict=True)
-        )
-        start = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
-        handle = start(
-            sent,
-            name=group_name([self._named(slot) for slot in members]),
-            op=settings.op,
-            process_set=settings.process_set,
-            **self._factors,
-        )
-
-        def wait() -> None:
-            reduced = hvd.synchronize(handle)
-            for slot, tensor, (_, context) in zip(members, reduced, compressed, strict=True):
-                self._sent[slot] = compression.decompress(tensor, context)
-
-        return wait
+@functools.lru_cache(maxsize=64)  # of the optimizers that still run; an evicted one makes its own anew
+def _reductions(plan: Plan) -> GradientReductions[Any]:
+    resolve_plain_compression(plan.settings.compression, "the gradients of Keras")
+    return GradientReductions(ops, plan.settings)
 
 
 def _slot_of(place: int, gradient: Any) -> int:
@@ -204,24 +205,6 @@ def _check(
         pairs = zip(variables, gradients, strict=True)
         checks.note_first((v.path, kind_of(gradient)) for v, gradient in pairs if gradient is not None)
     checks.before_update(contents_of([(v.path, _tensor(v)) for v in shared]))
-
-
-def _uniform(groups: Sequence[Sequence[int]], tensors: Mapping[int, Any]) -> list[list[int]]:
-    """Cuts the groups by type and device: one operation has one of each."""
-    parts: dict[tuple[int, Any, Any], list[int]] = {}
-    for number, group in enumerate(groups):
-        for index in group:
-            key = (number, tensors[index].dtype, tensors[index].device)
-            parts.setdefault(key, []).append(index)
-    return list(parts.values())
-
-
-def _error_of(wait: Callable[[], None]) -> Exception | None:
-    try:
-        wait()
-    except Exception as error:
-        return error
-    return None
 
 
 def _tensor(variable: Any) -> Any:

@@ -15,6 +15,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 from horovod.common.training.agreement import StepAgreement
 from horovod.common.training.gradient_options import GradientSettings, takes_part
+from horovod.common.training.gradient_reductions import Packed
 from horovod.common.training.presence import Presence
 from horovod.common.training.step_checks import of_steps
 from horovod.common.util import split_list
@@ -111,12 +112,12 @@ class GradientAverage:
         priority = -numbers[0] if isinstance(numbers[0], int) else 0
         last = f"to{numbers[-1]}" if len(numbers) > 1 else ""
         name = f"{self._names()}{numbers[0]}{last}"
-        sent = [self._compressor.compress(gradient) for _, gradient in part]
+        packed = Packed(self._compressor, [gradient for _, gradient in part])
         options = Options(name, self.process_set, priority, Average, *self._factors, urgent=False)
-        overwrite(ALLREDUCE, [tensor for tensor, _ in sent], options)
-        for (_, gradient), (tensor, context) in zip(part, sent, strict=True):
-            if tensor is not gradient:
-                gradient[:] = self._compressor.decompress(tensor, context)
+        overwrite(ALLREDUCE, packed.tensors, options)
+        for (_, gradient), result in zip(part, packed.unpacked(), strict=True):
+            if result is not gradient:
+                gradient[:] = result
 
 
 def _kind(values: Any) -> str | None:

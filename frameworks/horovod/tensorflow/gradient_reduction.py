@@ -10,7 +10,7 @@ node is and whether it is the first of the name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +24,8 @@ from horovod.common.training.gradient_options import (
     group_name,
     takes_part,
 )
-from horovod.common.training.present_gradients import OF_THIS_RANK, PresentGradients
+from horovod.common.training.local_variables import LocalVariables
+from horovod.common.training.present_gradients import PresentGradients
 from horovod.tensorflow.graph import as_node_name, as_written, identity, one_step, own_name
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
 from horovod.tensorflow.slots import absent, merged, place_of, slot_of, slots_of
@@ -172,15 +173,8 @@ class _Step:
         """Reduces what some rank has. The ranks tell each other meanwhile what they have."""
         if not self._variables:
             return
-        at_once = present.expected
-        question = present.ask(self._own, slots_of(len(self._variables)))
-        try:
-            self.reduce(at_once)
-        finally:
-            answer = present.answer(question)
-        self.reduce(answer - at_once)
-        for slot in at_once - answer:
-            del self._done[slot]
+        answer = present.reduce(self._own, slots_of(len(self._variables)), self.reduce)
+        self._done = {slot: gradient for slot, gradient in self._done.items() if slot in answer}
 
     def results(self) -> list[Any]:
         """For each variable its reduced gradient, or None."""
@@ -206,44 +200,21 @@ def _shape(variable: Any) -> tuple[int | None, ...] | None:
     return None if shape.rank is None else tuple(shape.as_list())
 
 
-class LocalSources:
+class LocalSources(LocalVariables):
     """The variables that are a rank's own: their gradients are not reduced, but divided by the size of the
-    process set when ``scale_local_gradients``.
+    process set when ``scale_local_gradients``. ``layers``: whose weights are among them.
     """
 
-    def __init__(self, process_set: ProcessSet, scale_local_gradients: bool) -> None:
+    def __init__(
+        self, process_set: ProcessSet, scale_local_gradients: bool, layers: Sequence[Any] = ()
+    ) -> None:
+        super().__init__(identity, layers, self._divided)
         self._process_set = process_set
         self._scale = scale_local_gradients
-        self._sources: dict[int, Any] = {}
 
-    def register(self, source: Any) -> None:
-        """Makes ``source`` a variable of this rank's own."""
-        self._sources[identity(source)] = source
-
-    def __contains__(self, variable: Any) -> bool:
-        return identity(variable) in self._sources
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._sources.values())
-
-    def reduce(
-        self, reducer: Callable[..., Sequence[Any]], gradients: Sequence[Any], variables: Sequence[Any]
-    ) -> list[Any]:
-        """Reduces the gradients of all other variables by ``reducer``, and scales the local ones."""
-        if not self._sources:
-            return list(reducer(gradients, variables))
-        local = [variable in self for variable in variables]
-        shared = [None if own else each for each, own in zip(gradients, local, strict=True)]
-        theirs = [OF_THIS_RANK if own else each for each, own in zip(variables, local, strict=True)]
-        reduced = reducer(shared, theirs)
-        return [
-            self._scaled(mine) if own else total
-            for mine, total, own in zip(gradients, reduced, local, strict=True)
-        ]
-
-    def _scaled(self, gradient: Any) -> Any:
-        if gradient is None or not self._scale or not takes_part(self._process_set):
+    def _divided(self, gradient: Any) -> Any:
+        if not self._scale or not takes_part(self._process_set):
             return gradient
         if isinstance(gradient, tf.IndexedSlices):
-            return tf.IndexedSlices(self._scaled(gradient.values), gradient.indices, gradient.dense_shape)
+            return tf.IndexedSlices(self._divided(gradient.values), gradient.indices, gradient.dense_shape)
         return gradient / size_of(self._process_set, gradient.dtype)

@@ -23,9 +23,8 @@ class _DistributedTape:
     the two recorded, or records more.
     """
 
-    __slots__ = ("_hvd_local", "_hvd_local_layers", "_hvd_reducer", "_hvd_tape")
+    __slots__ = ("_hvd_local", "_hvd_reducer", "_hvd_tape")
     _hvd_local: LocalSources
-    _hvd_local_layers: list[Any]
     _hvd_reducer: GradientReducer
     _hvd_tape: tf.GradientTape
 
@@ -94,9 +93,6 @@ class _DistributedTape:
         self, target: Any, sources: Any, output_gradients: Any, generic: bool, unconnected: Any
     ) -> list[Any]:
         own = self._hvd_tape.gradient(target, sources, output_gradients, unconnected_gradients=unconnected)
-        for layer in self._hvd_local_layers:  # now, because a layer may have been built in between
-            for weight in layer.trainable_weights:
-                self._hvd_local.register(weight)
         flat_sources = tf.nest.flatten(sources)
         flat = tf.nest.flatten(own)
 
@@ -116,8 +112,7 @@ def _wrap(gradtape: tf.GradientTape, settings: GradientSettings, layers: Iterabl
     tape.__dict__ = gradtape.__dict__
     tape._hvd_tape = gradtape
     tape._hvd_reducer = GradientReducer(_NAME, settings)
-    tape._hvd_local = LocalSources(settings.process_set, settings.scale_local_gradients)
-    tape._hvd_local_layers = list(layers)
+    tape._hvd_local = LocalSources(settings.process_set, settings.scale_local_gradients, list(layers))
     return tape
 
 

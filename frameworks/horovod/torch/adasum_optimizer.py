@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
-from horovod.common.collective.compression import Compressor
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.process_sets import ProcessSet, check_process_set
-from horovod.common.reduce_ops import Adasum
+from horovod.common.process_sets import check_process_set
 from horovod.common.training.agreement import Agreement, at_construction
 from horovod.common.training.differences import compare
 from horovod.common.training.gradient_options import GradientSettings
-from horovod.torch.buckets import cut_parameters
+from horovod.common.training.gradient_reductions import GradientReductions, finish_all
+from horovod.common.training.gradient_variables import Travelling
+from horovod.torch.gradient_reducer import cut_parameters
 from horovod.torch.layouts import laid_out_as
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import take_part_without_update
@@ -47,14 +47,9 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         if at_construction() and not copied:
             self._agree()
         self._buckets = cut_parameters(parameters, settings.groups)
-        self._compressor: type[Compressor] = settings.compression
+        self._reductions = GradientReductions(ops, settings)
         self._sparse_as_dense = settings.sparse_as_dense
         self._process_set = settings.process_set
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters to train, as the wrapped optimizer does; their deltas are reduced one by one."""
-        super().add_param_group(param_group)  # type: ignore[misc]
-        self._take_in()
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Nothing to change: gradients accumulate until ``step``, however many passes are made."""
@@ -94,14 +89,22 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
             self._agree()
         self._agree_on_step()
         prefix = self._agreement.numbered(SUBJECT) + ".adasum."
-        moving = [
-            _Deltas(prefix + name, trained, self._compressor)
+        deltas = {
+            prefix + name: [_Delta(each, p) for each, p in members if _is_trained(p)]
             for name, members in self._buckets
-            if (trained := [p for _, p in members if _is_trained(p)])
-        ]
+        }
+        moving = [delta for members in deltas.values() for delta in members]
         loss = self._local_step(closure)
+        send = self._reductions.send
         with torch.no_grad():
-            _reduce(moving, self._process_set)
+            try:
+                finish_all([send(name, members) for name, members in deltas.items() if members])
+            except Exception:
+                for delta in moving:
+                    delta.undo()
+                raise
+            for delta in moving:
+                delta.apply()
         self._note_step()
         return loss
 
@@ -171,55 +174,30 @@ def _is_trained(parameter: torch.Tensor) -> bool:
     return parameter.requires_grad or parameter.grad is not None
 
 
-class _Deltas:
-    """What one step changes in the parameters of one group. Made before the step."""
+class _Delta(Travelling[torch.Tensor]):
+    """What one step changes in a parameter. Made before the step."""
 
-    def __init__(self, name: str, parameters: Sequence[torch.Tensor], compressor: type[Compressor]) -> None:
-        self._name = name
-        self._parameters = parameters
-        self._compressor = compressor
-        self._olds = [parameter.detach().clone() for parameter in parameters]
-        self._sent: list[tuple[torch.Tensor, Any]] = []
-        self._handle = 0
+    is_sparse = False
 
-    def send(self, process_set: ProcessSet) -> None:
-        """Starts the reduction."""
-        pairs = zip(self._parameters, self._olds, strict=True)
-        self._sent = [self._compressor.compress(new.detach() - old) for new, old in pairs]
-        tensors = [tensor for tensor, _ in self._sent]
-        if len(tensors) == 1:
-            submitted = ops.allreduce_async_(tensors[0], None, self._name, Adasum, process_set=process_set)
-        else:
-            submitted = ops.grouped_allreduce_async_(
-                tensors, None, self._name, Adasum, process_set=process_set
-            )
-        self._handle = submitted
+    def __init__(self, name: str, parameter: torch.Tensor) -> None:
+        self.name = name
+        self._parameter = parameter
+        self._old = parameter.detach().clone()
+        self._delta = self._old
 
-    def receive(self) -> None:
-        """Waits for the reduction."""
-        ops.synchronize(self._handle)
+    def dense_gradient(self) -> torch.Tensor:
+        """See ``Travelling``."""
+        self._delta = self._parameter.detach() - self._old
+        return self._delta
+
+    def take(self, reduced: torch.Tensor) -> None:
+        """See ``Travelling``."""
+        self._delta = reduced
 
     def apply(self) -> None:
-        """Makes the parameters their old values and the reduced deltas."""
-        for parameter, old, (tensor, context) in zip(self._parameters, self._olds, self._sent, strict=True):
-            parameter.copy_(old.add_(self._compressor.decompress(tensor, context)))
+        """Makes the parameter its old value and the reduced delta."""
+        self._parameter.copy_(self._old.add_(self._delta))
 
     def undo(self) -> None:
-        """Makes the parameters their old values."""
-        for parameter, old in zip(self._parameters, self._olds, strict=True):
-            parameter.copy_(old)
-
-
-def _reduce(moving: Sequence[_Deltas], process_set: ProcessSet) -> None:
-    """All or nothing. Raises the first error after all that was started has been waited for."""
-    first_error: Exception | None = None
-    for action in (lambda deltas: deltas.send(process_set), _Deltas.receive):
-        for deltas in moving:
-            try:
-                action(deltas)
-            except Exception as error:
-                first_error = first_error or error
-    for deltas in moving:
-        (deltas.apply if first_error is None else deltas.undo)()
-    if first_error is not None:
-        raise first_error
+        """Makes the parameter its old value."""
+        self._parameter.copy_(self._old)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from horovod.torch.buckets import Bucket, complete_all
+from horovod.common.training.gradient_buckets import Bucket, complete_all
 
 if TYPE_CHECKING:
     from horovod.torch.gradient_reducer import GradientReducer
@@ -33,7 +33,7 @@ def adopt(owner: GradientReducer, buckets: list[Bucket]) -> None:
         for hook in bucket.members:
             _take_over(hook.parameter)
             _by_parameter[id(hook.parameter)] = bucket
-            hook.registration = hook.parameter.register_post_accumulate_grad_hook(hook)
+            hook.attach()
     for other, found in older:
         if other is not owner:
             _follow(other, owner, found)
@@ -79,7 +79,7 @@ def buckets_made_by(reducer: GradientReducer) -> set[Bucket]:
 
 def _way_of(reducer: GradientReducer) -> tuple[object, ...]:
     """What is equal where gradients come out equal."""
-    return reducer.how, reducer.compressor, reducer.sparse_as_dense, reducer.passes
+    return *reducer.reductions.way, reducer.sparse_as_dense, reducer.passes
 
 
 def _taken_from(older: GradientReducer, buckets: list[Bucket]) -> list[Bucket]:
@@ -93,8 +93,8 @@ def _take_over(parameter: Any) -> None:
     if before is None:
         return
     for hook in before.members:
-        if hook.parameter is parameter and hook.registration is not None:
-            hook.registration.remove()
+        if hook.parameter is parameter:
+            hook.detach()
     before.drop(parameter)
 
 
@@ -121,5 +121,4 @@ def _leave(bucket: Bucket) -> None:
         bucket.drop_operation()
         for hook in bucket.members:
             del _by_parameter[id(hook.parameter)]
-            if hook.registration is not None:
-                hook.registration.remove()
+            hook.detach()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import sys
 import warnings
 import weakref
@@ -17,17 +18,25 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Sum
 from horovod.common.training import step_checks
 from horovod.common.training.differences import Facts
+from horovod.common.training.gradient_buckets import Bucket
 from horovod.common.training.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.bucket_owners import bucket_of, release
-from horovod.torch.buckets import Bucket
-from horovod.torch.compiling import methods_outside_of_graphs, outside_of_graphs
+from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.compression import Compression
 from horovod.torch.gradient_reducer import GradientReducer
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import watch_steps
 from horovod.torch.step_methods import makes_state_only, waiting_methods, without_hooks
 from horovod.torch.wrapping import NamedParameters, WrappedOptimizer, settings_of_copy, subclass_of, weakly
+
+
+class _Reduced(enum.Enum):
+    """Whether the gradients of this step have been reduced, and who has asked for it."""
+
+    NOT_YET = "nobody"
+    BY_PROGRAM = "the program, by synchronize()"
+    BY_ITSELF = "GradScaler, the backward pass, or a method that uses gradients"
 
 
 @methods_outside_of_graphs
@@ -52,20 +61,17 @@ class _DistributedOptimizer(WrappedOptimizer):
             return
         self._settings = settings
         facts, find_added = weakly(self._facts), weakly(self._newcomers)
-        wants_sparse = isinstance(optimizer, torch.optim.SparseAdam)
-        reducer = GradientReducer(settings, parameters, facts, find_added, wants_sparse, copied)
-        self._reducer = reducer
+        sparse = isinstance(optimizer, torch.optim.SparseAdam)
+        self._reducer = reducer = GradientReducer(settings, parameters, facts, find_added, sparse, copied)
         weakref.finalize(self, release, reducer).atexit = False
         if settings.synchronize_in_backward:
-            this = weakref.ref(self)
-            reducer.finish_in_backward(lambda: _finish_in_backward(this()))
+            reducer.finish_in_backward(weakly(self._finish_in_backward))
 
     def _facts(self) -> Facts:
         return {"the optimizer": self._base.__name__, **self._settings.facts(), **self._described()}
 
     def _begin_step(self) -> None:
-        self._synchronized = False
-        self._finished = False  # synchronized on behalf of GradScaler, or by the backward pass itself
+        self._reduced = _Reduced.NOT_YET
         self._asked = False  # by GradScaler, after which it makes the step or leaves it out
 
     @property
@@ -81,16 +87,6 @@ class _DistributedOptimizer(WrappedOptimizer):
             return None, None
         bucket.submit_incomplete()
         return bucket.handle, None
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters to train, as the wrapped optimizer does; their gradients are reduced one by one. To
-        add them to the wrapped optimizer is the same. In the next step the ranks agree on them.
-
-        Args:
-            param_group: as for the wrapped optimizer.
-        """
-        super().add_param_group(param_group)  # type: ignore[misc]
-        self._take_in()
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are reduced.
@@ -120,11 +116,14 @@ class _DistributedOptimizer(WrappedOptimizer):
             RuntimeError: the program has changed gradients while they were being reduced, a rank has given
                 the step up, or a newer optimizer has taken over the parameters.
         """
-        if self._finished and not self._asked and not self._is_due():  # a second sum would be twice the sum
+        itself = self._reduced is _Reduced.BY_ITSELF
+        if itself and not self._asked and not self._is_due():  # a second sum would be twice the sum
             return
         if self._reducer is not None:
             self._reducer.synchronize()
-        self._synchronized, self._asked = True, False
+        if not itself:
+            self._reduced = _Reduced.BY_PROGRAM
+        self._asked = False
 
     @classmethod
     def added_methods(cls, base: type[torch.optim.Optimizer]) -> dict[str, Callable[..., Any]]:
@@ -133,8 +132,15 @@ class _DistributedOptimizer(WrappedOptimizer):
     def _wait_for_gradients(self) -> None:
         """For what uses gradients and is no ``step``: waits for those that are being reduced."""
         if self._should_synchronize and self._reducer is not None and self._reducer.pending:
-            self.synchronize()
-            self._finished = True
+            self._synchronize_itself()
+
+    def _finish_in_backward(self) -> None:
+        if self._should_synchronize:
+            self._synchronize_itself()
+
+    def _synchronize_itself(self) -> None:
+        self.synchronize()
+        self._reduced = _Reduced.BY_ITSELF
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Within it, backward passes accumulate gradients locally, and do not count for
@@ -188,8 +194,7 @@ class _DistributedOptimizer(WrappedOptimizer):
     def _step_supports_amp_scaling(self) -> bool:
         if _asked_by_grad_scaler() and self._should_synchronize:
             if self._asked or self._is_due():  # asked again: the step before was left out
-                self.synchronize()
-                self._finished = True
+                self._synchronize_itself()
             self._asked = True
         return self.__dict__.get("_step_supports_amp_scaling", False)
 
@@ -229,12 +234,12 @@ class _DistributedOptimizer(WrappedOptimizer):
         """Whether there are gradients that were not reduced: also after ``synchronize``, where the program
         has left the step out and made another backward pass.
         """
-        return not self._synchronized or (self._reducer is not None and self._reducer.touched)
+        return self._reduced is _Reduced.NOT_YET or (self._reducer is not None and self._reducer.touched)
 
     def _synchronize_once(self) -> None:
         if self._is_due():
             self.synchronize()
-        elif not self._finished:
+        elif self._reduced is _Reduced.BY_PROGRAM:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(). The gradients are not reduced again; use the context to say so.",
@@ -244,7 +249,7 @@ class _DistributedOptimizer(WrappedOptimizer):
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def reduce_after() -> Any:
             loss = closure()
-            if self._should_synchronize and (self._is_due() or not self._finished):
+            if self._should_synchronize and (self._is_due() or self._reduced is _Reduced.BY_PROGRAM):
                 self.synchronize()
             self._begin_step()
             return self._common_loss(loss) if isinstance(self, torch.optim.LBFGS) else loss
@@ -256,9 +261,11 @@ class _DistributedOptimizer(WrappedOptimizer):
         if self._reducer is None or loss is None:
             return loss
         reducer = self._reducer
-        op = Sum if reducer.how.op == Sum else Average
+        op = Sum if reducer.reductions.op == Sum else Average
         value = loss.detach().clone() if isinstance(loss, torch.Tensor) else torch.tensor(float(loss))
-        return ops.allreduce_(value, None, f"{reducer.prefix}.loss", op, process_set=reducer.process_set)
+        return ops.allreduce_(
+            value, None, f"{reducer.prefix}.loss", op, process_set=reducer.reductions.process_set
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the wrapped optimizer's. Between ``backward`` and ``step`` it drops the gradients, when they
@@ -291,13 +298,6 @@ class _DistributedOptimizer(WrappedOptimizer):
 
 
 _DistributedAdasumOptimizer = DistributedAdasumOptimizer  # scripts ask for the class
-
-
-@outside_of_graphs
-def _finish_in_backward(optimizer: _DistributedOptimizer | None) -> None:
-    if optimizer is not None and optimizer._should_synchronize:
-        optimizer.synchronize()
-        optimizer._finished = True
 
 
 def _asked_by_grad_scaler() -> bool:

@@ -93,6 +93,21 @@ class WrappedOptimizer:
         rest = {key: value for key, value in state.items() if key not in _SHARED}
         super().__setstate__(rest)  # type: ignore[misc]
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters to train, as the wrapped optimizer does; their gradients, or for op=Adasum their
+        deltas, are reduced one by one. To add them to the wrapped optimizer is the same. In the next step the
+        ranks agree on them.
+
+        Args:
+            param_group: as for the wrapped optimizer.
+        """
+        super().add_param_group(param_group)  # type: ignore[misc]
+        self._take_in()
+
+    def _take_in(self) -> None:
+        """Sees which parameters have come into the groups."""
+        raise NotImplementedError
+
     def _newcomers(self) -> NamedParameters:
         """The parameters that have come into the groups since the last look, with names: by this optimizer or
         by the wrapped one, whose groups they are too.

@@ -13,12 +13,13 @@ import torch
 
 import horovod.torch as hvd
 from horovod import _core
-from horovod.common.training.gradient_reductions import GradientReduction
-from horovod.torch.operations import gradient_reductions
+from horovod.common.training.gradient_options import GradientSettings
+from horovod.common.training.gradient_reductions import GradientReductions
+from horovod.torch.operations import ops
 
 ROUNDS = 150
 ELEMENTS = 5000
-HOW = GradientReduction(hvd.Sum, 1.0, 1.0, hvd.global_process_set)
+GRADIENTS = GradientReductions(ops, GradientSettings(op=hvd.Sum))
 KINDS = ["in_place", "blocking", "copy", "group", "broadcast", "gather", "gradient"]
 
 
@@ -46,7 +47,7 @@ def begin(kind: str, name: str, value: float) -> int | None:
         return hvd.broadcast_async_(tensor, 0, name=name)
     if kind == "gather":
         return hvd.allgather_async(tensor, name=name)
-    return gradient_reductions.start(tensor, name, HOW)
+    return GRADIENTS.start([tensor], name)
 
 
 def expected(kind: str, values: list[float]) -> np.ndarray:

@@ -224,17 +224,19 @@ def test_a_job_without_nccl_stages_everything(core, gpu):
     assert core.requests[0].device == core.STAGED_DEVICE
 
 
-def test_a_training_goes_on_the_gpu(core, gpu, monkeypatch):
-    monkeypatch.setattr("horovod.torch.buckets.describe", lambda tensor: None)
-    monkeypatch.setattr("horovod.torch.operations.gradient_reductions._describe", lambda tensor: None)
+@pytest.mark.parametrize("groups", [None, 1])
+def test_a_training_goes_on_the_gpu(core, gpu, monkeypatch, groups):
+    monkeypatch.setattr("horovod.torch.operations.ops.glue.describe", lambda tensor: None, raising=False)
     model = torch.nn.Linear(2, 1)
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=model.named_parameters()
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), op=hvd.Sum, groups=groups
     )
     before = len(core.requests)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    assert [request.device for request in core.requests[before:]] == [0, 0]
+    assert [request.device for request in core.requests[before:]] == [0] * (groups or 2)
+    assert model.bias.grad.tolist() == [core.size]
+    assert model.weight.grad.tolist() == [[core.size] * 2]
 
 
 def test_tensors_of_the_cpu_ask_nothing(core):

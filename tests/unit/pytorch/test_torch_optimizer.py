@@ -249,6 +249,22 @@ def test_frozen_later(two):
         assert (len(two.requests), net[0].weight.grad) == (sent, None)
 
 
+def test_frozen_in_a_group(two):
+    net = model()
+    optimizer = wrapped(net, groups=1)
+    net[0].weight.requires_grad_(False)
+    for sent in (2, 1, 1):  # at first the ranks agree; then zeros travel for it
+        two.requests.clear()
+        optimizer.zero_grad()
+        backward(net)
+        optimizer.step()
+        assert (len(two.requests), net[0].weight.grad) == (sent, None)
+    net[0].weight.requires_grad_(True)
+    backward(net)
+    optimizer.step()
+    assert net[0].weight.grad is not None
+
+
 def test_shared_parameter_is_sent_once(two):
     net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     net[1].weight = net[0].weight

@@ -1,16 +1,347 @@
-"""Buckets, in any framework: gradients that travel together as one operation. How they are cut, what becomes
-of them on the way, and how several are waited for.
+"""Buckets: gradients that travel together, when they leave, and how they come back.
+
+A *pass* is one backward pass over a variable. A gradient is *due* when the expected number of passes has been
+made; a *bucket* is one or more variables whose gradients are submitted as one operation, when all of them are
+due. Names and memberships are made once, so that from the second step on the core knows every submission.
+
+A rank with news sends its status under the bucket's name, where the usual operation of the bucket would be:
+see ``gradient_status``. When all do so, all know it. Otherwise their operations do not match, and then all
+send their status after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+import contextlib
+import enum
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from horovod.common.collective.compression import Compressor
+from horovod.common.collective.compression import NoneCompressor
+from horovod.common.collective.tensor_glue import Tensor
+from horovod.common.exceptions import TensorMismatchError
 from horovod.common.training.gradient_options import Groups, cut_into_groups
+from horovod.common.training.gradient_reductions import Steps, in_rounds
+from horovod.common.training.gradient_status import (
+    DENSE,
+    FROZEN,
+    NO_NEWS,
+    SPARSE,
+    Status,
+    decoded,
+    encoded,
+    found_kinds,
+)
+from horovod.common.training.gradient_variables import Variable
+
+if TYPE_CHECKING:
+    from horovod.common.training.gradient_reducer import Reducer
 
 _T = TypeVar("_T")
+_SAMPLES = 8
+_LIKE_NO_GRADIENT = (1, 1, 1)  # rows of a shape that nothing has which compressors send
+
+
+class Stage(enum.Enum):
+    """How far a bucket is in its step."""
+
+    EMPTY = "no backward pass has reached it"
+    FILLING = "some gradients have been made"
+    FULL = "all gradients are due, and held until the optimizer synchronizes"
+    IN_FLIGHT = "a reduction was started, or tried"
+
+
+class Step(enum.Enum):
+    """How far an optimizer is in its step."""
+
+    REST = "no gradient is due"
+    IN_PASS = "the backward pass is under way that has made the first one due"
+    AFTER_PASS = "it has come to its end"
+
+
+REST, IN_PASS, AFTER_PASS = Step
+_EMPTY, _FILLING, _FULL, _IN_FLIGHT = Stage  # each gradient of each step needs them
+
+
+class Bucket(Generic[Tensor]):
+    """Variables whose gradients travel together. ``label``: the name, without the optimizer's prefix.
+    ``held``: they do not leave before their optimizer synchronizes. ``handle``: of the operation that
+    overwrites the gradients, if it is one. ``users``: how many optimizers step with them; ``rounds``: how
+    often they were reduced since there were several.
+    """
+
+    __slots__ = (
+        "_due",
+        "_is_plain",
+        "_sample",
+        "_steps",
+        "handle",
+        "held",
+        "label",
+        "members",
+        "name",
+        "reducer",
+        "rounds",
+        "stage",
+        "users",
+    )
+
+    def __init__(
+        self,
+        label: str,
+        parameters: Sequence[tuple[str, Any]],
+        reducer: Reducer[Tensor],
+    ) -> None:
+        self.label = label
+        self.name = f"{reducer.prefix}.{label}"
+        self.reducer = reducer
+        self.members = [reducer.variable(name, each, self) for name, each in parameters]
+        self.stage = _EMPTY
+        self.handle: int | None = None
+        self.held = False
+        self.users = 1
+        self.rounds = 0
+        self._due = 0
+        self._sample: list[str] = []  # of gradients that are held
+        self._steps: Steps | None = None  # what comes next, if it is more than to wait for `handle`
+        self._note_members()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a reduction was started, or tried, that ``advance`` has not brought to its end."""
+        return self.stage is _IN_FLIGHT
+
+    @property
+    def pending(self) -> bool:
+        """Whether its gradients are being reduced, or are all due."""
+        return self.stage is _IN_FLIGHT or self.stage is _FULL
+
+    @property
+    def touched(self) -> bool:
+        """Whether a backward pass has reached a member since the last reduction."""
+        return self.stage is not _EMPTY
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its gradients, were they all dense."""
+        return sum(variable.nbytes for variable in self.members)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether some member requires a gradient, or did so when the ranks last agreed on it."""
+        return any(variable.expected != FROZEN or variable.is_trained for variable in self.members)
+
+    def drop(self, parameter: Any) -> None:
+        """Takes a member out."""
+        self.members = [variable for variable in self.members if variable.parameter is not parameter]
+        self._note_members()
+        self.reset()
+
+    def begin_job(self) -> None:
+        """The ranks are others."""
+        self.name = f"{self.reducer.prefix}.{self.label}"
+        for variable in self.members:
+            variable.forget()
+
+    def touch(self) -> None:
+        """A backward pass has reached a member."""
+        if self.stage is _EMPTY:
+            self.stage = _FILLING
+
+    def one_more_due(self) -> None:
+        """A member's gradient is due; the last one sends the bucket off."""
+        self._due += 1
+        if self._due == len(self.members) and not self.held:
+            self.submit()
+            return
+        if self.reducer.stage is REST:
+            with contextlib.suppress(Exception):  # every submission raises it again
+                self.reducer.begin()
+        if self._due < len(self.members):
+            self.touch()
+        else:
+            self.stage = _FULL
+            self._sample = self._sampled()
+
+    def submit(self) -> None:
+        """Starts the reduction. A failure waits for ``advance``, because an exception in a hook would end the
+        backward pass halfway.
+        """
+        self.stage = _IN_FLIGHT
+        reducer, reductions, variable = self.reducer, self.reducer.reductions, self.members[0]
+        try:
+            if reducer.stage is REST:
+                reducer.begin()
+            elif reducer.refusal is not None:
+                raise reducer.refusal
+            # Below SPARSE: it is expected to be dense, or absent in some steps.
+            is_usual = self._is_plain and variable.expected < SPARSE and reducer.news is NO_NEWS
+            gradient = variable.usual_gradient() if is_usual else None
+            if gradient is None:
+                self._take(self._steps_to_go())
+            elif (spec := reductions.describe(gradient)) is not None:
+                self.handle = reductions.start_described((spec,), gradient, spec[4], self.name)
+            else:
+                self.handle = reductions.start([variable.dense_gradient()], self.name)
+        except Exception as error:
+            self._steps = _failed(_named(error, self.members))
+
+    def submit_incomplete(self) -> None:
+        """Sends off a bucket that was held, or of which some gradients never became due: parameters that this
+        step did not use take part with zeros, so that all ranks submit the same.
+        """
+        if self.stage is not _IN_FLIGHT and self.is_trained:
+            self.submit()
+
+    def tell(self) -> None:
+        """Tells the other ranks the news of this one, in place of gradients that have not left."""
+        if self.stage is not _IN_FLIGHT and self.is_trained:
+            self.stage = _IN_FLIGHT
+            self._take(self._steps_to_go())
+
+    def changed(self) -> list[str]:
+        """The gradients that the program has changed. To be called before any is waited for, which may write
+        to them.
+        """
+        known = self._sample != (self._sampled() if self._sample else [])
+        if self.handle is not None:
+            known = self.reducer.reductions.changed(self.handle)
+        return [variable.name for variable in self.members if variable.is_changed(known)]
+
+    def advance(self) -> bool:
+        """Waits for the operation in flight. True when the result is in the gradients, and the bucket ready
+        for the next step; False when another operation was started. Raises what went wrong.
+        """
+        try:
+            if self._steps is not None:
+                is_over = next(self._steps, self) is self
+            else:
+                is_over = self._wait()
+        except BaseException:
+            self._end_round()
+            raise
+        if is_over:
+            self._end_round()
+            if self.reducer.sparse_again:
+                for variable in self.members:
+                    variable.make_sparse()
+        return is_over
+
+    def reset(self) -> None:
+        """Forgets the reduction in flight and expects the full number of passes again."""
+        self.stage = _EMPTY
+        self.handle = self._steps = None
+        self._sample = []
+        self._due = 0
+        for variable in self.members:
+            variable.end_step()
+
+    def drop_operation(self) -> None:
+        """What is in flight is of a step that will not be made."""
+        if self.handle is not None:
+            self.reducer.reductions.ops.drop(self.handle)
+
+    def _end_round(self) -> None:
+        # What is merely forgotten, as by zero_grad, was not reduced: a step must still send something for it.
+        if self.users > 1:
+            self.rounds += 1
+        self.reset()
+
+    def _note_members(self) -> None:
+        self._is_plain = len(self.members) == 1 and self.reducer.reductions.compressor is NoneCompressor
+
+    def _take(self, steps: Steps) -> None:
+        self._steps = steps
+        self.handle = next(steps, None)
+
+    def _wait(self) -> bool:
+        try:
+            if self.handle is not None:
+                self.reducer.reductions.finish(self.handle)
+        except TensorMismatchError as error:
+            self.handle = None
+            self._take(self._steps_to_go(error))
+            return False
+        return True
+
+    def _sampled(self) -> list[str]:
+        """A few elements of gradients. The core looks at those that have left."""
+        few = self.members[:: 1 + len(self.members) // _SAMPLES]
+        return [sample for variable in few if (sample := variable.sample()) is not None]
+
+    def _steps_to_go(self, mismatch: TensorMismatchError | None = None) -> Steps:
+        """The reduction where it takes more than one operation, or more than memory to send.
+
+        Args:
+            mismatch: what the usual operation has met, if that was tried: because some rank has something to
+                tell, as that its gradient is sparse, or for a reason that the caller must hear of.
+        """
+        send = self.reducer.reductions.send
+        table: dict[int, Status] = {}
+        if mismatch is None:
+            try:
+                if not self._has_news():
+                    yield from send(self.name, self.members)
+                    return
+                handle = self._start_telling(self.name, _LIKE_NO_GRADIENT)
+                yield None
+                table = self._heard(handle)
+            except TensorMismatchError as error:
+                mismatch = error
+        if mismatch is not None:
+            handle = self._start_telling(f"{self.name}.status")
+            yield None
+            table = self._heard(handle)
+            if all(map(Status.is_usual, table.values())):
+                raise mismatch
+        if self._learn(table):
+            yield from send(self.name, self.members)
+
+    def _has_news(self) -> bool:
+        is_told = self.reducer.take_news()
+        return is_told or any(not variable.kind & variable.expected for variable in self.members)
+
+    def _start_telling(self, name: str, rows: Sequence[int] = ()) -> int:
+        reductions = self.reducer.reductions
+        status = encoded([variable.kind for variable in self.members], self.reducer.news)
+        message: Any = reductions.ops.glue.from_bytes(status)
+        return reductions.ops.allgather_async(message.reshape((-1, *rows)), name, reductions.process_set)
+
+    def _heard(self, handle: int) -> dict[int, Status]:
+        ops = self.reducer.reductions.ops
+        return decoded(ops.glue.to_bytes(ops.synchronize(handle)))
+
+    def _learn(self, table: dict[int, Status]) -> bool:
+        """What the ranks have told. Returns whether any has a gradient. Raises as ``found_kinds``."""
+        found = found_kinds([variable.name for variable in self.members], table)
+        if found is None:
+            return False
+        for variable, kinds in zip(self.members, found, strict=True):
+            variable.learn(kinds)
+            self.reducer.found |= kinds
+        return any(kinds & (DENSE | SPARSE) for kinds in found)
+
+
+def _failed(error: Exception) -> Steps:
+    """In place of a reduction that could not be started."""
+    raise error
+    yield
+
+
+def _named(error: Exception, members: Sequence[Variable[Any]]) -> Exception:
+    names = ", ".join(repr(variable.name) for variable in members)
+    text = f"The gradient of parameter {names} could not be submitted: {error}"
+    try:
+        named = type(error)(text)
+    except TypeError:
+        named = RuntimeError(text)
+    named.__cause__ = error
+    return named
+
+
+def complete_all(buckets: Iterable[Bucket[Any]]) -> None:
+    """Brings all that is in flight to its end. Raises the first error after all have been waited for."""
+    for _ in in_rounds([bucket.advance for bucket in buckets if bucket.stage is _IN_FLIGHT]):
+        pass
 
 
 def cut_into_buckets(
@@ -40,49 +371,3 @@ def cut_into_buckets(
             parts.setdefault(kind(member), []).append(member)
         buckets += parts.values()
     return buckets + [[member] for member in alone]
-
-
-class Packed:
-    """Gradients as they travel: as a plain compressor has made them.
-
-    Attributes:
-        tensors: what travels.
-    """
-
-    __slots__ = ("_compressor", "_contexts", "tensors")
-
-    def __init__(self, compressor: type[Compressor], gradients: Iterable[Any]) -> None:
-        pairs = [compressor.compress(gradient) for gradient in gradients]
-        self.tensors = [tensor for tensor, _ in pairs]
-        self._contexts = [context for _, context in pairs]
-        self._compressor = compressor
-
-    def unpacked(self, reduced: Sequence[Any] | None = None) -> list[Any]:
-        """The reduced gradients. ``reduced``: what was made of the tensors, if not in place."""
-        pairs = zip(self.tensors if reduced is None else reduced, self._contexts, strict=True)
-        return [self._compressor.decompress(tensor, context) for tensor, context in pairs]
-
-
-def in_rounds(reductions: Iterable[Callable[[], bool]]) -> Iterator[None]:
-    """Brings several reductions to their end. All go on to their next operation before any of these is waited
-    for, so that the operations travel together. Yields between two rounds. Raises the first error after all
-    have come to an end.
-
-    Args:
-        reductions: each waits for an operation, starts the next one, and tells whether there is none.
-    """
-    first_error: Exception | None = None
-    pending = list(reductions)
-    while pending:
-        unfinished = []
-        for advance in pending:
-            try:
-                if not advance():
-                    unfinished.append(advance)
-            except Exception as error:
-                first_error = first_error or error
-        pending = unfinished
-        if pending:
-            yield
-    if first_error is not None:
-        raise first_error

@@ -1,61 +1,112 @@
-"""Reductions of gradients in place, as an optimizer starts them hundreds of times a step: with everything
-resolved beforehand, and able to tell whether the program has changed a result that it did not yet wait for.
+"""How the gradients of one optimizer travel: with everything resolved beforehand, because an optimizer starts
+hundreds of reductions a step, and able to tell whether the program has changed a result that it did not yet
+wait for.
+
+Dense gradients of a bucket travel as one operation, compressed or not. With a stateful compressor each goes
+on its own, in as many operations as its compressor needs. Sparse ones go each on its own, as two allgathers
+and uncompressed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, Generic
 
 from horovod import _core
+from horovod.common.collective.collectives import Collectives
+from horovod.common.collective.compression import Compressor, NoneCompressor, is_stateful
+from horovod.common.collective.exchange import CompressedReduction, Exchange
 from horovod.common.collective.handles import Entry, bytes_of
-from horovod.common.collective.reductions import Reductions
 from horovod.common.collective.tensor_glue import Purpose, Result, Spec, Tensor
-from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.process_sets import check_process_set, global_process_set
+from horovod.common.reduce_ops import OP_NAMES, Average, Sum
+from horovod.common.training.gradient_options import GradientSettings
+from horovod.common.training.gradient_variables import Travelling
 
 _ALLREDUCE = _core.ALLREDUCE
 
+Steps = Generator[int | None, None, None]
+"""Starts an operation, pauses, and waits for it when resumed; so on, until the results are in the gradients.
+Yields the operation's handle if it overwrites these.
+"""
 
-class GradientReduction(NamedTuple):
-    """How gradients are reduced. ``op``: any but Adasum."""
 
-    op: int
-    prescale: float
-    postscale: float
-    process_set: ProcessSet
+class Packed:
+    """Gradients as they travel: as a plain compressor has made them.
+
+    Attributes:
+        tensors: what travels.
+    """
+
+    __slots__ = ("_compressor", "_contexts", "tensors")
+
+    def __init__(self, compressor: type[Compressor], gradients: Iterable[Any]) -> None:
+        pairs = [compressor.compress(gradient) for gradient in gradients]
+        self.tensors = [tensor for tensor, _ in pairs]
+        self._contexts = [context for _, context in pairs]
+        self._compressor = compressor
+
+    def unpacked(self) -> list[Any]:
+        """The gradients, once the tensors have been reduced in place."""
+        pairs = zip(self.tensors, self._contexts, strict=True)
+        return [self._compressor.decompress(tensor, context) for tensor, context in pairs]
 
 
 class GradientReductions(Generic[Tensor]):
-    """The reductions of gradients by the operations of one adapter."""
+    """The reductions of the gradients of one optimizer by the operations ``ops`` of one adapter.
 
-    def __init__(self, ops: Reductions[Tensor]) -> None:
-        self._ops = ops
-        self._describe = ops.glue.describe
+    Attributes:
+        op: the reduction. Types are not checked: gradients are of floating point.
+        compressor: the class, plain or stateful.
+        process_set: the ranks.
+        describe: that of the adapter's glue.
+    """
+
+    def __init__(self, ops: Collectives[Tensor], settings: GradientSettings) -> None:
+        self.op = settings.op
+        self.compressor = settings.compression
+        self.process_set = settings.process_set
+        self.describe = ops.glue.describe
+        self.ops = ops
+        self._factors = settings.prescale, settings.postscale
+        self._exchange: Exchange | None = None
+        if is_stateful(self.compressor):
+            self._exchange = Exchange(ops, self.op, self.process_set)
         self._handle_map = ops._handle_map
 
-    def start(self, gradients: Sequence[Tensor], name: str, how: GradientReduction) -> int:
+    @property
+    def way(self) -> tuple[object, ...]:
+        """What is equal where gradients come out equal."""
+        return self.op, self.compressor, self.process_set, self._factors
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether each gradient has a compressor of its own."""
+        return self._exchange is not None
+
+    def start(self, gradients: Sequence[Tensor], name: str) -> int:
         """Starts to reduce ``gradients`` over all ranks into themselves, as one operation.
 
         Args:
             gradients: what is reduced.
             name: of the operation.
-            how: the reduction.
 
         Returns:
             A handle, which is a plain number: the optimizer waits for each of them, or resets all.
         """
-        specs = [spec for gradient in gradients if (spec := self._describe(gradient)) is not None]
+        specs = [spec for gradient in gradients if (spec := self.describe(gradient)) is not None]
         if len(specs) == len(gradients):
-            return self.start_described(specs, gradients, bytes_of(specs), name, how)
-        purpose = Purpose(_ALLREDUCE, how.op, how.prescale, how.postscale, of_optimizer=True)
-        placements = self._ops.place_group(list(gradients), Result.IN_PLACE, purpose)
-        return self._ops.start(purpose, name, placements, process_set=check_process_set(how.process_set))
+            kept = gradients if len(gradients) > 1 else gradients[0]
+            return self.start_described(specs, kept, bytes_of(specs), name)
+        purpose = Purpose(_ALLREDUCE, self.op, *self._factors, of_optimizer=True)
+        placements = self.ops.place_group(list(gradients), Result.IN_PLACE, purpose)
+        number = check_process_set(self.process_set)
+        return self.ops.start(purpose, name, placements, len(placements) > 1, process_set=number)
 
-    def start_described(
-        self, specs: Sequence[Spec], gradients: Any, nbytes: int, name: str, how: GradientReduction
-    ) -> int:
+    def start_described(self, specs: Sequence[Spec], gradients: Any, nbytes: int, name: str) -> int:
         """As ``start``, of ``gradients`` whose descriptions are at hand, and their bytes. The hot path."""
-        op, prescale, postscale, process_set = how
+        prescale, postscale = self._factors
+        process_set = self.process_set
         number = 0 if process_set is global_process_set else check_process_set(process_set)
         entry: Entry = (None, gradients, nbytes)
         try:
@@ -65,7 +116,7 @@ class GradientReductions(Generic[Tensor]):
                 _ALLREDUCE,
                 name,
                 specs,
-                op,
+                self.op,
                 prescale,
                 postscale,
                 0,
@@ -88,16 +139,94 @@ class GradientReductions(Generic[Tensor]):
         """Waits for what ``start`` has started, as ``synchronize``."""
         entry = self._handle_map.get(handle)
         if entry is None or entry[0] is not None or handle < 0:
-            self._ops.synchronize(handle)
+            self.ops.synchronize(handle)
             return
         try:
             _core.wait(handle)
         except BaseException as error:
-            self._ops._failed(handle, error)
+            self.ops._failed(handle, error)
             raise
         _core.forget(handle, self._handle_map)
+
+    def send(self, name: str, bucket: Sequence[Travelling[Tensor]]) -> Steps:
+        """Reduces the gradients of one bucket, all that takes. What goes first has its ``name``; the rest
+        follows when that has succeeded.
+        """
+        alone = [each for each in bucket if self.is_stateful or each.is_sparse]
+        dense = [each for each in bucket if each not in alone] if alone else bucket
+        if dense:
+            yield from self._dense(name, dense)
+        else:
+            yield from self._alone(name, alone.pop(0))
+        yield from in_rounds([_advance(self._alone(f"{name}.{each.name}", each)) for each in alone])
+
+    def _dense(self, name: str, bucket: Sequence[Travelling[Tensor]]) -> Steps:
+        gradients = [each.dense_gradient() for each in bucket]
+        packed = Packed(self.compressor, gradients)
+        handle = self.start(packed.tensors, name)
+        yield handle if self.compressor is NoneCompressor else None
+        self.finish(handle)
+        for each, gradient, result in zip(bucket, gradients, packed.unpacked(), strict=True):
+            if result is not gradient:
+                each.take(result)
+
+    def _alone(self, name: str, each: Travelling[Tensor]) -> Steps:
+        exchange = self._exchange
+        return self._sparse(name, each) if exchange is None else self._compressed(name, each, exchange)
+
+    def _compressed(self, name: str, each: Travelling[Tensor], exchange: Exchange) -> Steps:
+        under_way = CompressedReduction(each.compressor, each.dense_gradient(), name, exchange)
+        while under_way.in_flight:
+            yield None
+            under_way.advance()
+        each.take(under_way.result())
+
+    def _sparse(self, name: str, each: Travelling[Tensor]) -> Steps:
+        if self.op not in (Average, Sum):
+            raise ValueError(
+                f"The gradient of parameter {each.name!r} is sparse, which op=hvd.{OP_NAMES[self.op]} "
+                "cannot reduce; give DistributedOptimizer(sparse_as_dense=True), or sparse=False to the layer"
+            )
+        finish = each.start_sparse(name)
+        yield None
+        finish()
 
     def _lose(self, entry: Entry) -> None:
         """A signal handler has raised when the operation had perhaps begun: nobody knows its number."""
         for handle in [handle for handle, kept in list(self._handle_map.items()) if kept is entry]:
-            self._ops.drop(handle)
+            self.ops.drop(handle)
+
+
+def in_rounds(reductions: Iterable[Callable[[], bool]]) -> Iterator[None]:
+    """Brings several reductions to their end. All go on to their next operation before any of these is waited
+    for, so that the operations travel together. Yields between two rounds. Raises the first error after all
+    have come to an end.
+
+    Args:
+        reductions: each waits for an operation, starts the next one, and tells whether there is none.
+    """
+    first_error: Exception | None = None
+    pending = list(reductions)
+    while pending:
+        unfinished = []
+        for advance in pending:
+            try:
+                if not advance():
+                    unfinished.append(advance)
+            except Exception as error:
+                first_error = first_error or error
+        pending = unfinished
+        if pending:
+            yield
+    if first_error is not None:
+        raise first_error
+
+
+def finish_all(reductions: Iterable[Steps]) -> None:
+    """Brings reductions to their end, started or not; see ``in_rounds``."""
+    for _ in in_rounds(map(_advance, reductions)):
+        pass
+
+
+def _advance(steps: Steps) -> Callable[[], bool]:
+    return lambda: next(steps, steps) is steps

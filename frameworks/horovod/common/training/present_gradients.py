@@ -12,7 +12,7 @@ made, the ranks tell each other what they have while they make it, so that runni
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, check_process_set
@@ -58,6 +58,22 @@ class PresentGradients:
         present = frozenset(slot for slot, has in enumerate(self._presence.finish(question)) if has)
         self.expected, self._last = self._last | present, present
         return present
+
+    def reduce(
+        self, own: Collection[int], slots: int, send: Callable[[Collection[int]], None]
+    ) -> frozenset[int]:
+        """The slots that some rank has, of so many. ``send`` starts to reduce the slots that it is given:
+        those expected, while the ranks ask each other, and then the others. What it was given and no rank
+        has counts for nothing.
+        """
+        at_once = self.expected
+        question = self.ask(own, slots)
+        try:
+            send(at_once)
+        finally:
+            answer = self.answer(question)
+        send(answer - at_once)
+        return answer
 
     def agreed(self, own: Collection[int]) -> frozenset[int]:
         """The slots that a graph must reduce that has ``own``. A collective where this rank has made no graph
