@@ -156,3 +156,24 @@ def ranks_make_mistakes() -> None:
 
 def test_mistakes_are_told_before_anything_is_sent(run_ranks) -> None:
     run_ranks(2, ranks_make_mistakes)
+
+
+def rank_begins_again() -> int:
+    """How often a function was traced."""
+    traced = []
+
+    @jax.jit
+    def gathered(x: Any) -> Any:
+        traced.append(hvd.size())
+        return hvd.allgather(x)
+
+    for _ in range(2):
+        hvd.init()
+        gathered(jnp.ones(2))
+        gathered(jnp.ones(2))
+        hvd.shutdown()
+    return len(traced)
+
+
+def test_functions_are_compiled_anew_for_another_job(run_ranks) -> None:
+    assert run_ranks(1, rank_begins_again) == [2]

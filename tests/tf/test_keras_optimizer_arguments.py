@@ -103,7 +103,7 @@ def test_every_argument_arrives(adapter):
     assert plan.local_layers == (layer,)
 
 
-@pytest.mark.parametrize("backend", ["jax", "numpy"])
+@pytest.mark.parametrize("backend", ["openvino", "numpy"])
 def test_other_backends(backend, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: backend)
     for use in (

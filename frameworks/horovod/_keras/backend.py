@@ -65,7 +65,7 @@ class Backend(ABC):
     """One instance for each framework; all state is the job's."""
 
     name: str
-    """What ``keras.backend.backend()`` says: "tensorflow" or "torch"."""
+    """What ``keras.backend.backend()`` says: "tensorflow", "torch" or "jax"."""
 
     hvd: Any
     """The framework's own adapter: its operations, ``Compression`` and ``metric``."""
@@ -121,6 +121,11 @@ class Backend(ABC):
 
     def settle(self) -> None:  # noqa: B027 - most have nothing to do
         """Makes sure that what was computed so far has not failed. All ranks call it together."""
+
+    def give_back(self, model: Any) -> None:  # noqa: B027 - most have nothing to do
+        """Makes sure that the variables of a model in training have the values of its latest step, and that
+        what is assigned to them counts.
+        """
 
     def mean(self, values: Mapping[str, float]) -> dict[str, float]:
         """The average of each number over the ranks, sorted by name, for logs. ValueError on every rank when

@@ -97,6 +97,7 @@ class BroadcastGlobalVariables(CallbackPart):
             self._broadcast(True, True)
 
     def _broadcast(self, model: bool, optimizer: bool) -> None:
+        self._backend.give_back(self.model)
         variables = list(self.model.weights) if model else []
         if optimizer:
             variables += optimizer_variables.all_variables(self.model.optimizer)

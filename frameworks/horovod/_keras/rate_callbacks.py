@@ -46,10 +46,12 @@ class _RateCallback(CallbackPart):
         self.current_epoch = epoch
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._backend.give_back(self.model)
         if logs is not None:
             logs["lr"] = optimizer_variables.learning_rate(self.model.optimizer, self._backend.result)
 
     def _set(self, rate: float) -> None:
+        self._backend.give_back(self.model)
         optimizer = self.model.optimizer
         old = optimizer_variables.learning_rate(optimizer, self._backend.result)
         if math.isclose(rate, old, rel_tol=_ROUNDING):

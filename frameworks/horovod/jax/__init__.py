@@ -13,7 +13,7 @@ see docs/jax.md. What an operation does and which errors it raises is said in
 
 from horovod.common.collective import exports as _exports
 from horovod.common.collective.exports import *
-from horovod.jax import elastic
+from horovod.jax import elastic, metric
 from horovod.jax.compression import Compression
 from horovod.jax.functions import allgather_object, broadcast_object, broadcast_parameters
 from horovod.jax.mpi_ops import *
@@ -28,6 +28,7 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "elastic",
+    "metric",
     "search",
     "TrialPruned",
 ]

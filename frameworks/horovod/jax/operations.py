@@ -50,4 +50,5 @@ primitive.define(ops)
 
 basics.before_shutdown(internals.let_programs_end)
 basics.on_shutdown(ops.reset)
+basics.on_shutdown(jax.clear_caches)  # compiled functions have the ranks of this job as constants
 os.register_at_fork(after_in_child=ops.reset_in_child)

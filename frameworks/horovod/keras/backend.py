@@ -12,7 +12,7 @@ from horovod._keras.backend import Backend
 
 class LazyBackend:
     """Everything of a ``Backend``, from the framework's. ValueError where Keras computes by another framework
-    than TensorFlow or torch.
+    than TensorFlow, torch or JAX.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -29,9 +29,13 @@ def _chosen() -> Backend:
         from horovod.keras import torch_backend as on_torch
 
         return on_torch.backend
+    if name == "jax":
+        from horovod.keras import jax_backend as on_jax
+
+        return on_jax.backend
     raise ValueError(
-        f"Keras computes by {name} here, and horovod.keras works with its backends tensorflow and torch; set "
-        "KERAS_BACKEND to one of them before keras is imported."
+        f"Keras computes by {name} here, and horovod.keras works with its backends tensorflow, torch and "
+        "jax; set KERAS_BACKEND to one of them before keras is imported."
     )
 
 

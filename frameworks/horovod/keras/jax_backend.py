@@ -1,0 +1,100 @@
+"""JAX as the backend of the Keras parts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+import horovod.jax as hvd
+from horovod._keras import optimizer as keras3_optimizer
+from horovod._keras.backend import Backend, Plan
+from horovod.common.collective.compression import resolve_plain_compression
+from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.training.agreement import Reduced, agree_on_gradients
+from horovod.common.training.gradient_options import cut_into_groups, group_name, takes_part
+
+
+class JaxBackend(Backend):
+    """See ``horovod._keras.backend.Backend``. Keras compiles the step, and with it what is here."""
+
+    name = "jax"
+    hvd = hvd
+
+    def distribute(self, optimizer: Any, plan: Plan) -> Any:
+        """See ``Backend``."""
+        if keras3_optimizer.keras_of(optimizer) is not keras:
+            raise ValueError(
+                "This is an optimizer of tf_keras, which computes by TensorFlow, and keras by JAX."
+            )
+        if plan.settings.backward_passes_per_step > 1:
+            raise ValueError(
+                "On JAX Keras itself adds up gradients: give the optimizer gradient_accumulation_steps in "
+                "place of backward_passes_per_step."
+            )
+        return keras3_optimizer.distribute(optimizer, plan, keras)
+
+    def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> list[Any]:
+        """See ``Backend``. Which variables have a gradient is a constant of the compiled step: None must be
+        None on all ranks. JAX gives zeros for what has no influence.
+        """
+        settings = plan.settings
+        if not takes_part(settings.process_set):
+            return list(gradients)
+        reduced = tuple(Reduced(v.name, str(v.dtype), tuple(v.shape)) for v in variables)
+        agree_on_gradients(plan.name, settings, reduced, variables, id)
+        present = [place for place, gradient in enumerate(gradients) if gradient is not None]
+        together, alone = cut_into_groups(present, settings.groups, id, lambda place: id(variables[place]))
+        results = list(gradients)
+        for members in [*together, *([place] for place in alone)]:
+            names = [f"{plan.name}.{place}.{variables[place].name}" for place in members]
+            group = hvd.grouped_allreduce(
+                [gradients[place] for place in members],
+                name=group_name(names),
+                compression=resolve_plain_compression(settings.compression, "the gradients of Keras"),
+                op=settings.op,
+                prescale_factor=settings.prescale,
+                postscale_factor=settings.postscale,
+                process_set=settings.process_set,
+            )
+            for place, gradient in zip(members, group, strict=True):
+                results[place] = gradient
+        return results
+
+    def scale(self, gradient: Any, factor: float) -> Any:
+        """See ``Backend``."""
+        return gradient * factor
+
+    def broadcast_variables(
+        self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
+    ) -> None:
+        """See ``Backend``."""
+        arrays = hvd.broadcast_parameters([v.value for v in variables], root_rank, process_set)
+        for variable, array in zip(variables, arrays, strict=True):
+            variable.assign(array)
+
+    def broadcast_global_variables(self, root_rank: int) -> None:
+        """RuntimeError: JAX has no global variables."""
+        raise RuntimeError(
+            "hvd.broadcast_global_variables() is for graphs of TensorFlow. Use hvd.broadcast_variables(), or "
+            "hvd.callbacks.BroadcastGlobalVariablesCallback(0) instead."
+        )
+
+    def tensor(self, value: Any) -> Any:
+        """See ``Backend``."""
+        return keras.ops.convert_to_tensor(value)
+
+    def internal_errors(self) -> contextlib.AbstractContextManager[None]:
+        """See ``Backend``."""
+        return hvd.elastic.internal_errors()
+
+    def give_back(self, model: Any) -> None:
+        """See ``Backend``."""
+        sync = getattr(model, "jax_state_sync", None)
+        if sync is not None:
+            sync()
+
+
+backend = JaxBackend()

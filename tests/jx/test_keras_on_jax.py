@@ -1,0 +1,79 @@
+"""Keras 3 on JAX: `fit` with the step that Keras compiles, its callbacks, saving and loading."""
+
+import importlib.util
+
+import check_jax  # noqa: F401  # skips
+import numpy as np
+import pytest
+
+if importlib.util.find_spec("keras") is None:
+    pytest.skip("the package keras is not installed", allow_module_level=True)
+
+ROWS, BATCH, EPOCHS = 32, 8, 3
+
+
+def made(keras, seed: int):
+    keras.utils.set_random_seed(seed)
+    layers = [keras.layers.Dense(6, activation="tanh"), keras.layers.Dense(1)]
+    return keras.Sequential([keras.Input((3,)), *layers])
+
+
+def samples(rank: int, size: int):
+    x = np.random.default_rng(0).normal(size=(ROWS, 3)).astype("float32")
+    return x[rank::size], x.sum(axis=1)[rank::size]
+
+
+def ranks_fit(folder: str):
+    import keras
+
+    import horovod.keras as hvd
+
+    hvd.init()
+    assert keras.backend.backend() == "jax"
+    model = made(keras, seed=hvd.rank())
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05))
+    model.compile(optimizer, "mse", metrics=["mae"])
+    assert model.jit_compile
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+    x, y = samples(hvd.rank(), hvd.size())
+    batch = BATCH // hvd.size()
+    history = model.fit(x, y, batch, EPOCHS, verbose=0, shuffle=False, callbacks=callbacks).history
+
+    if hvd.rank() == 0:
+        model.save(f"{folder}/model.keras")
+    hvd.allreduce(1.0)  # the file is there
+    loaded = hvd.load_model(f"{folder}/model.keras")
+    warmup = hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.05, warmup_epochs=2)
+    rates = loaded.fit(x, y, batch, EPOCHS, verbose=0, shuffle=False, callbacks=[warmup]).history["lr"]
+    weights, later = (
+        [np.asarray(v.value).tolist() for v in each.trainable_variables] for each in (model, loaded)
+    )
+    assert hvd.allreduce(2.0 * hvd.rank(), op=hvd.Sum) == hvd.size() * (hvd.size() - 1)
+    return weights, history["loss"], rates, later
+
+
+def test_fit(run_ranks, tmp_path) -> None:
+    env = {"KERAS_BACKEND": "jax"}
+    results = run_ranks(2, ranks_fit, [str(tmp_path)], env=env, timeout=100)
+    assert results[0] == results[1]
+    alone = run_ranks(1, ranks_fit, [str(tmp_path)], env=env, timeout=100)[0]
+    for mine, expected in zip(results[0][0], alone[0], strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=2e-3, atol=1e-4)  # float32, of other sums
+    np.testing.assert_allclose(results[0][1], alone[1], rtol=1e-3)
+    assert results[0][2] == pytest.approx([0.0375, 0.05, 0.05])
+
+
+def ranks_ask_for_what_jax_has_not() -> None:
+    import keras
+
+    import horovod.keras as hvd
+
+    hvd.init()
+    with pytest.raises(ValueError, match="gradient_accumulation_steps in place"):
+        hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2)
+    with pytest.raises(RuntimeError, match="graphs of TensorFlow"):
+        hvd.broadcast_global_variables(0)
+
+
+def test_what_jax_has_not(run_ranks) -> None:
+    run_ranks(1, ranks_ask_for_what_jax_has_not, env={"KERAS_BACKEND": "jax"}, timeout=100)
