@@ -229,9 +229,7 @@ def test_an_agent_ends_when_it_is_told_to(pods: Pods) -> None:
     assert pods.finish(agent, 5).returncode == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize(
-    "probe", (["doctor"], ["bench", "--nproc-per-node", "1", "--", "--max-bytes", "4096"])
-)
+@pytest.mark.parametrize("probe", ("doctor", "bench --nproc-per-node 1 -- --max-bytes 4096"))
 def test_a_host_with_a_slow_link_is_named(pods: Pods, probe: str) -> None:
     shape = ("tbf", "rate", "200mbit", "burst", "64kb", "latency", "100ms")
     pods.hosts.nodes[2].run("tc", "qdisc", "add", "dev", "eth0", "root", *shape)
