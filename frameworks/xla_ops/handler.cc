@@ -1,7 +1,6 @@
 // What XLA calls, and what Python calls to bind this library to the core.
 
 #include <atomic>
-#include <cstddef>
 
 #include "api/c_api.h"
 #include "xla_ops/call.h"
@@ -13,12 +12,14 @@ using namespace hvd::xla;
 
 std::atomic<hvd_api*> core{nullptr};
 
-constexpr size_t kLeastApi = offsetof(Api, fail) + sizeof(Api::fail);
-
 Error* Fail(const Frame& frame, int code, const char* message) {
   ErrorArguments arguments{sizeof(ErrorArguments), nullptr, message, code};
   return frame.api->create_error(&arguments);
 }
+
+// The first version with what this library uses. Those that ask without a table of functions are
+// all of it.
+constexpr int kLeastMinor = 1;
 
 // A question of XLA in place of a call; false: it is a call. This library serves every version that
 // has what it uses, so it says that it was compiled for the one that asks.
@@ -26,8 +27,8 @@ bool Answer(const Frame& frame) {
   for (Extension* extension = frame.extensions; extension != nullptr; extension = extension->next) {
     if (extension->type != kMetadataExtension) continue;
     Metadata* const metadata = reinterpret_cast<MetadataExtension*>(extension)->metadata;
-    metadata->version.major = frame.api->version.major;
-    metadata->version.minor = frame.api->version.minor;
+    metadata->version.major = 0;
+    metadata->version.minor = frame.api == nullptr ? kLeastMinor : frame.api->version.minor;
     metadata->traits = 0;
     return true;
   }
@@ -52,11 +53,11 @@ __attribute__((visibility("default"))) int horovod_xla_bind(hvd_api* api) {
 __attribute__((visibility("default"))) Error* horovod_collective(Frame* frame) {
   if (Answer(*frame)) return nullptr;
   if (frame->stage != kExecute) return nullptr;
-  // The frame does not count its future, which came with the functions for one.
-  const bool serves = frame->api->version.major == 0 && frame->api->bytes >= kLeastApi;
+  // Its numbers, for neither the table nor the frame counts all of its members.
+  const bool serves = frame->api->version.major == 0 && frame->api->version.minor >= kLeastMinor;
   if (!serves) {
     return Fail(*frame, kFailedPrecondition,
-                "horovod does not know this version of XLA's foreign functions: JAX 0.4.38 and "
+                "horovod does not know this version of XLA's foreign functions: JAX 0.5 and "
                 "later have one that it knows");
   }
   return Start(core.load(), frame);
