@@ -68,6 +68,7 @@ def test_a_launcher_pod_that_restarts_goes_on_from_the_checkpoint(
     first.send_signal(number)
     pods.finish(first, 20)
     assert all(pods.finish(agent, 20).returncode > 0 for agent in agents)  # so their pods are started anew
+    pods.wait_until_gone(20)  # a pod's processes end with it
     agents = [pods.join(pod, "--slots", "1") for pod in (0, 2)]  # pod 1 is lost
     result = pods.finish(pods.lead(*options, *steps), 60)
     begun = re.search(r"begins at step (\d+)", result.output)
