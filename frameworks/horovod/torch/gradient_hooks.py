@@ -118,7 +118,7 @@ class GradientHook(Variable[torch.Tensor]):
             gradient = self.parameter.grad = laid_out_as(gradient.contiguous(), self.parameter)
         if gradient is not self.sent:
             self.remember()
-        return gradient.detach()
+        return gradient.detach() if gradient.requires_grad else gradient
 
     def take(self, reduced: torch.Tensor) -> None:
         """See ``Travelling``."""

@@ -14,7 +14,14 @@ from horovod.common.process_sets import check_process_set
 from horovod.common.set_agreement import exchange
 from horovod.common.training.agreement import Agreement, at_construction
 from horovod.common.training.differences import Facts
-from horovod.common.training.gradient_buckets import AFTER_PASS, IN_PASS, REST, Bucket, cut_into_buckets
+from horovod.common.training.gradient_buckets import (
+    AFTER_PASS,
+    EMPTY,
+    IN_PASS,
+    REST,
+    Bucket,
+    cut_into_buckets,
+)
 from horovod.common.training.gradient_options import GradientSettings, Groups, group_name
 from horovod.common.training.gradient_reducer import Reducer, makers_of
 from horovod.common.training.gradient_reductions import GradientReductions
@@ -195,7 +202,7 @@ class GradientReducer(Reducer[torch.Tensor]):
         both use, or none, because a backward pass makes all of their gradients.
         """
         common = [bucket for bucket in self.buckets if bucket in shared]
-        touched = makers_of([bucket for bucket in common if bucket.touched])
+        touched = makers_of([bucket for bucket in common if bucket.stage is not EMPTY])
         done = {
             bucket
             for bucket in common

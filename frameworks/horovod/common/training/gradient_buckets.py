@@ -58,8 +58,10 @@ class Step(enum.Enum):
     AFTER_PASS = "it has come to its end"
 
 
+# Each gradient of each step needs them.
+EMPTY, FILLING, FULL, IN_FLIGHT = Stage
+PENDING = (FULL, IN_FLIGHT)
 REST, IN_PASS, AFTER_PASS = Step
-_EMPTY, _FILLING, _FULL, _IN_FLIGHT = Stage  # each gradient of each step needs them
 
 
 class Bucket(Generic[Tensor]):
@@ -95,7 +97,7 @@ class Bucket(Generic[Tensor]):
         self.name = f"{reducer.prefix}.{label}"
         self.reducer = reducer
         self.members = [reducer.variable(name, each, self) for name, each in parameters]
-        self.stage = _EMPTY
+        self.stage = EMPTY
         self.handle: int | None = None
         self.held = False
         self.users = 1
@@ -104,21 +106,6 @@ class Bucket(Generic[Tensor]):
         self._sample: list[str] = []  # of gradients that are held
         self._steps: Steps | None = None  # what comes next, if it is more than to wait for `handle`
         self._note_members()
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether a reduction was started, or tried, that ``advance`` has not brought to its end."""
-        return self.stage is _IN_FLIGHT
-
-    @property
-    def pending(self) -> bool:
-        """Whether its gradients are being reduced, or are all due."""
-        return self.stage is _IN_FLIGHT or self.stage is _FULL
-
-    @property
-    def touched(self) -> bool:
-        """Whether a backward pass has reached a member since the last reduction."""
-        return self.stage is not _EMPTY
 
     @property
     def nbytes(self) -> int:
@@ -144,8 +131,8 @@ class Bucket(Generic[Tensor]):
 
     def touch(self) -> None:
         """A backward pass has reached a member."""
-        if self.stage is _EMPTY:
-            self.stage = _FILLING
+        if self.stage is EMPTY:
+            self.stage = FILLING
 
     def one_more_due(self) -> None:
         """A member's gradient is due; the last one sends the bucket off."""
@@ -159,14 +146,14 @@ class Bucket(Generic[Tensor]):
         if self._due < len(self.members):
             self.touch()
         else:
-            self.stage = _FULL
+            self.stage = FULL
             self._sample = self._sampled()
 
     def submit(self) -> None:
         """Starts the reduction. A failure waits for ``advance``, because an exception in a hook would end the
         backward pass halfway.
         """
-        self.stage = _IN_FLIGHT
+        self.stage = IN_FLIGHT
         reducer, reductions, variable = self.reducer, self.reducer.reductions, self.members[0]
         try:
             if reducer.stage is REST:
@@ -189,13 +176,13 @@ class Bucket(Generic[Tensor]):
         """Sends off a bucket that was held, or of which some gradients never became due: parameters that this
         step did not use take part with zeros, so that all ranks submit the same.
         """
-        if self.stage is not _IN_FLIGHT and self.is_trained:
+        if self.stage is not IN_FLIGHT and self.is_trained:
             self.submit()
 
     def tell(self) -> None:
         """Tells the other ranks the news of this one, in place of gradients that have not left."""
-        if self.stage is not _IN_FLIGHT and self.is_trained:
-            self.stage = _IN_FLIGHT
+        if self.stage is not IN_FLIGHT and self.is_trained:
+            self.stage = IN_FLIGHT
             self._take(self._steps_to_go())
 
     def changed(self) -> list[str]:
@@ -228,7 +215,7 @@ class Bucket(Generic[Tensor]):
 
     def reset(self) -> None:
         """Forgets the reduction in flight and expects the full number of passes again."""
-        self.stage = _EMPTY
+        self.stage = EMPTY
         self.handle = self._steps = None
         self._sample = []
         self._due = 0
@@ -340,7 +327,7 @@ def _named(error: Exception, members: Sequence[Variable[Any]]) -> Exception:
 
 def complete_all(buckets: Iterable[Bucket[Any]]) -> None:
     """Brings all that is in flight to its end. Raises the first error after all have been waited for."""
-    for _ in in_rounds([bucket.advance for bucket in buckets if bucket.stage is _IN_FLIGHT]):
+    for _ in in_rounds([bucket.advance for bucket in buckets if bucket.stage is IN_FLIGHT]):
         pass
 
 

@@ -14,7 +14,18 @@ from typing import Any, Generic
 
 from horovod.common.basics import rank
 from horovod.common.collective.tensor_glue import Tensor
-from horovod.common.training.gradient_buckets import AFTER_PASS, IN_PASS, REST, Bucket, complete_all
+from horovod.common.training.gradient_buckets import (
+    AFTER_PASS,
+    EMPTY,
+    FILLING,
+    FULL,
+    IN_FLIGHT,
+    IN_PASS,
+    PENDING,
+    REST,
+    Bucket,
+    complete_all,
+)
 from horovod.common.training.gradient_options import GradientSettings
 from horovod.common.training.gradient_reductions import GradientReductions
 from horovod.common.training.gradient_status import ABSENT, DROPPED, FAILED, NO_NEWS, check_changed
@@ -59,19 +70,14 @@ class Reducer(Generic[Tensor]):
         raise NotImplementedError
 
     @property
-    def in_flight(self) -> bool:
-        """Whether a gradient is being reduced."""
-        return any(bucket.in_flight for bucket in self.buckets)
-
-    @property
     def pending(self) -> bool:
         """Whether gradients are being reduced, or are due, and no backward pass is under way."""
-        return self.stage is not IN_PASS and any(bucket.pending for bucket in self.buckets)
+        return self.stage is not IN_PASS and any(bucket.stage in PENDING for bucket in self.buckets)
 
     @property
     def touched(self) -> bool:
         """Whether a backward pass has made a gradient since they were last reduced."""
-        return any(bucket.touched for bucket in self.buckets)
+        return any(bucket.stage is not EMPTY for bucket in self.buckets)
 
     def take_news(self) -> bool:
         """Whether the next bucket must tell the other ranks of ``news``: of what is thawed, one does."""
@@ -86,7 +92,7 @@ class Reducer(Generic[Tensor]):
             RuntimeError: other ranks make a step of them; on those, too.
             AssertionError: this one seems to have made a step of them before they were reduced.
         """
-        if any(bucket.pending for bucket in self.buckets):
+        if any(bucket.stage in PENDING for bucket in self.buckets):
             if self.stage is IN_PASS:
                 with contextlib.suppress(Exception):  # that the step was given up
                     self.tell(self.buckets, given_up=FAILED)
@@ -105,7 +111,7 @@ class Reducer(Generic[Tensor]):
         """In a backward pass that makes gradients again: whether the program has dropped all those that are
         being reduced, and made no step of them. They are waited for, as by ``forget_gradients``.
         """
-        pending = [bucket for bucket in self.buckets if bucket.pending]
+        pending = [bucket for bucket in self.buckets if bucket.stage in PENDING]
         kept = any(variable.holds_sent for bucket in pending for variable in bucket.members)
         if kept or self.stage is IN_PASS or self._moved():
             return False
@@ -117,7 +123,7 @@ class Reducer(Generic[Tensor]):
         """Expects a full step's backward passes again. Nothing may be in flight."""
         self.end_step()
         for bucket in self.buckets:
-            if not bucket.in_flight:
+            if bucket.stage is FILLING or bucket.stage is FULL:
                 bucket.reset()
 
     def abandon(self) -> None:
@@ -131,7 +137,7 @@ class Reducer(Generic[Tensor]):
         for reducer in {self, *makers_of(self.buckets)}:
             reducer.passes = passes
         for bucket in self.buckets:
-            if not bucket.in_flight:
+            if bucket.stage is not IN_FLIGHT:
                 bucket.reset()
 
     @contextlib.contextmanager

@@ -152,13 +152,15 @@ class GradientReductions(Generic[Tensor]):
         """Reduces the gradients of one bucket, all that takes. What goes first has its ``name``; the rest
         follows when that has succeeded.
         """
-        alone = [each for each in bucket if self.is_stateful or each.is_sparse]
+        stateful = self.is_stateful
+        alone = [each for each in bucket if stateful or each.is_sparse]
         dense = [each for each in bucket if each not in alone] if alone else bucket
         if dense:
             yield from self._dense(name, dense)
         else:
             yield from self._alone(name, alone.pop(0))
-        yield from in_rounds([_advance(self._alone(f"{name}.{each.name}", each)) for each in alone])
+        if alone:
+            yield from in_rounds([_advance(self._alone(f"{name}.{each.name}", each)) for each in alone])
 
     def _dense(self, name: str, bucket: Sequence[Travelling[Tensor]]) -> Steps:
         gradients = [each.dense_gradient() for each in bucket]
