@@ -29,7 +29,7 @@ int CodeOf(int32_t code) {
       return kFailedPrecondition;
     case Code::kAborted:
     case Code::kShutdown:
-      return kUnavailable;
+      return kUnknown;  // as outside of compiled functions: see tensorflow_ops/core.cc
     default:
       return kInternal;
   }
@@ -52,6 +52,11 @@ class Call {
         inputs_(BuffersOf(frame.arguments)) {
     for (const Buffer* result : BuffersOf(frame.results))
       results_.push_back({DataOf(*result), BytesOf(*result)});
+    if (options_.ordered == 1) {
+      inputs_.erase(inputs_.begin());
+      std::memset(results_.front().data, 0, static_cast<size_t>(results_.front().bytes));
+      results_.erase(results_.begin());
+    }
     Describe();
   }
 
@@ -117,7 +122,7 @@ class Call {
   // Elastic training knows by the first word that the generation is lost.
   void FailBy(const hvd_result& result) const {
     const int code = CodeOf(result.code);
-    const std::string kind = code == kUnavailable ? "HorovodInternalError: " : "";
+    const std::string kind = code == kUnknown ? "HorovodInternalError: " : "";
     Fail(code, (kind + result.message).c_str());
   }
 
@@ -140,7 +145,7 @@ class Call {
   const Api* api_;
   const Options options_;
   const OpKind kind_;
-  const std::vector<const Buffer*> inputs_;
+  std::vector<const Buffer*> inputs_;
   std::vector<Result> results_;
   std::vector<hvd_tensor> tensors_;
   Future* future_ = nullptr;

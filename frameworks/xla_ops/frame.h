@@ -16,6 +16,7 @@ struct Options {
   int64_t reduce_op = 0;
   int64_t root = 0;
   int64_t process_set = 0;
+  int64_t ordered = 0;  // 1: the first buffers only keep the calls of a program in order
   double prescale = 1;
   double postscale = 1;
   std::string name;  // empty: unnamed

@@ -62,4 +62,17 @@ __attribute__((visibility("default"))) Error* horovod_collective(Frame* frame) {
   }
   return Start(core.load(), frame);
 }
+
+// For a process whose XLA has no call of Python's to register it. `get_api`: what gives its table.
+// 0, or 1 where it refuses.
+__attribute__((visibility("default"))) int horovod_xla_register(const Api* (*get_api)()) {
+  static constexpr char kName[] = "horovod_collective";
+  static constexpr char kPlatform[] = "Host";
+  HandlerArguments arguments{};
+  arguments.bytes = sizeof(HandlerArguments);
+  arguments.name = {kName, sizeof(kName) - 1};
+  arguments.platform = {kPlatform, sizeof(kPlatform) - 1};
+  arguments.execute = &horovod_collective;
+  return get_api()->register_handler(&arguments) == nullptr ? 0 : 1;
+}
 }

@@ -57,11 +57,11 @@ enum Type : int {
 };
 
 enum ErrorCode : int {
+  kUnknown = 2,
   kInvalidArgument = 3,
   kResourceExhausted = 8,
   kFailedPrecondition = 9,
   kInternal = 13,
-  kUnavailable = 14,
 };
 
 struct Buffer {
@@ -125,6 +125,20 @@ struct Frame {
   Future* future;  // out: completes the call later
 };
 
+using Handler = Error* (*)(Frame* frame);
+
+struct HandlerArguments {
+  size_t bytes;
+  Extension* extensions;
+  Span name;
+  Span platform;
+  Handler instantiate;
+  Handler prepare;
+  Handler initialize;
+  Handler execute;
+  uint32_t traits;
+};
+
 struct ErrorArguments {
   size_t bytes;
   Extension* extensions;
@@ -152,7 +166,7 @@ struct Api {
   Error* (*create_error)(ErrorArguments* arguments);
   void* error_message;
   void* destroy_error;
-  void* register_handler;
+  Error* (*register_handler)(HandlerArguments* arguments);
   void* stream;
   void* register_type;
   void* execution_context;

@@ -72,7 +72,7 @@ PYTHON = {
     "torch": ADAPTER,
     "torch.distributed": {"torch", "_core", *COMMON},
     "_keras": COMMON | {"elastic", "version"},
-    "tensorflow": ADAPTER | {"_keras"},
+    "tensorflow": ADAPTER | {"_keras", "xla"},
     "mxnet": ADAPTER,
     "xla": COMMON,
     "jax": ADAPTER | {"xla"},

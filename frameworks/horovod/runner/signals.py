@@ -23,9 +23,12 @@ class SignalQueue:
     some.
 
     A SIGHUP that was ignored before (nohup) stays ignored, also in the ranks.
+
+    ``continued``: how many SIGCONT have come, taken or not.
     """
 
     def __init__(self) -> None:
+        self.continued = 0
         self.descriptor, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._previous_wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         self._previous = {
@@ -33,6 +36,10 @@ class SignalQueue:
             for number in _CAUGHT
             if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN)
         }
+        signal.signal(signal.SIGCONT, self._note_continued)
+
+    def _note_continued(self, *_: object) -> None:
+        self.continued += 1
 
     def catch(self, number: int) -> None:
         """One more, also where it was ignored before."""

@@ -109,6 +109,7 @@ class Supervisor:
         self._alive = set(range(len(hosts)))
         self._ending = ending or Ending()
         self._is_draining = False
+        self._continued = 0  # how many SIGCONT are handled
         self._refused_at: float | None = None
         self._abandons_output = False
         self._standstill = Standstill(self.find_stopped, looks_of(os.environ))
@@ -285,8 +286,10 @@ class Supervisor:
         """A terminal's stop signal does nothing in a session of its own; SIGSTOP works everywhere."""
         if number == signal.SIGTSTP:
             self._broadcast(signal.SIGSTOP)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            if self._loop.continued == self._continued:  # else the job is to go on already
+                os.kill(os.getpid(), signal.SIGSTOP)
         else:
+            self._continued = self._loop.continued
             if self._reads_terminal:
                 stay_in_foreground()
             self._broadcast(signal.SIGCONT)

@@ -94,12 +94,9 @@ def node_names(op: str, name: str | None, ignore_name_scope: bool) -> dict[str, 
     if tf.executing_eagerly():
         return {**(put_name(name) if name else {"tensor_name": _UNNAMED}), "awaited": True}
     if is_compiled_by_xla():
-        raise ValueError(
-            f"{op}{f' {name!r}' if name else ''} cannot be part of a function that XLA compiles. Leave "
-            "jit_compile=True away from the tf.function that calls hvd or takes gradients from a "
-            "DistributedGradientTape. The functions that it calls, such as the model's forward pass, may "
-            "have jit_compile=True."
-        )
+        own = as_node_name(name or "") or op
+        graph = tf.compat.v1.get_default_graph()
+        return {"compiled": own if ignore_name_scope else graph.unique_name(own)}
     step = _step.get()
     return {
         "name": as_node_name(name or "") or op,

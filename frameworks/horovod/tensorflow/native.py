@@ -94,8 +94,14 @@ def put_name(name: str) -> dict[str, Any]:
     return {"tensor_name": f"*{use & 0xFFFFFFFF}", "use": use}
 
 
-def _giving_back_names(run: Callable[..., Any]) -> Callable[..., Any]:
-    def run_op(*inputs: Any, use: int | None = None, **attributes: Any) -> Any:
+def _op(op: str, run: Callable[..., Any]) -> Callable[..., Any]:
+    """``compiled``: the name of an operation that XLA compiles; ``use``: see ``put_name``, and given back."""
+
+    def run_op(*inputs: Any, use: int | None = None, compiled: str | None = None, **attributes: Any) -> Any:
+        if compiled is not None:
+            from horovod.tensorflow.compiled import run as run_compiled  # late: most programs never do
+
+            return run_compiled(op, inputs, compiled, attributes)
         try:
             return run(*inputs, **attributes)
         except BaseException:  # perhaps before a kernel has taken the name
@@ -108,7 +114,7 @@ def _giving_back_names(run: Callable[..., Any]) -> Callable[..., Any]:
 
 library = SimpleNamespace(
     **{
-        name: _giving_back_names(each) if callable(each) else each
+        name: _op(name, each) if callable(each) else each
         for name, each in vars(_library).items()
         if name.startswith("horovod_")
     }

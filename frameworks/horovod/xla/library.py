@@ -22,9 +22,23 @@ def _load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(_FILE))
     library.horovod_xla_bind.argtypes = [ctypes.c_void_p]
     library.horovod_xla_bind.restype = ctypes.c_int
+    library.horovod_xla_register.argtypes = [ctypes.c_void_p]
+    library.horovod_xla_register.restype = ctypes.c_int
     if library.horovod_xla_bind(acquire_api()):
         raise ImportError(f"{_FILE} and this horovod are of different builds; install horovod again")
     return library
+
+
+def register(get_api: Any) -> bool:
+    """Makes the handler known to an XLA that Python cannot tell of it.
+
+    Args:
+        get_api: the function that gives the table of its foreign function interface, as ctypes has it.
+
+    Returns:
+        Whether it is known now.
+    """
+    return _library.horovod_xla_register(ctypes.cast(get_api, ctypes.c_void_p)) == 0
 
 
 def handler() -> Any:

@@ -77,6 +77,20 @@ def test_stop_and_continue_reach_the_ranks(job: Launcher, tmp_path: Path) -> Non
     assert process.returncode == 0
 
 
+def test_a_job_that_is_to_go_on_before_it_has_stopped_goes_on(job: Launcher, tmp_path: Path) -> None:
+    script = "print('pid', os.getpid())\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)"
+    process = job.start("-np", "2", *rank_script(script), str(tmp_path / "go"))
+    read_until(process, b"pid", 2)
+    for pause in (0.0, 0.001, 0.003, 0.01, 0.03):
+        process.send_signal(signal.SIGTSTP)
+        time.sleep(pause)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.1)
+    (tmp_path / "go").touch()
+    process.communicate(timeout=within(10))
+    assert process.returncode == 0
+
+
 def test_killed_launcher_leaves_nothing(job: Launcher) -> None:
     script = rank_script(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

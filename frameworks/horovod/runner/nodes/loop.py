@@ -44,6 +44,11 @@ class Loop:
         for node in tuple(nodes):  # what one tells may bring others, or end them
             node.tend(now)
 
+    @property
+    def continued(self) -> int:
+        """How many SIGCONT have come, handled or not."""
+        return self._signals.continued
+
     def catch(self, number: int) -> None:
         """Takes one more signal."""
         self._signals.catch(number)

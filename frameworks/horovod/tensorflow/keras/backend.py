@@ -14,10 +14,8 @@ from horovod._keras import optimizer as keras3_optimizer
 from horovod._keras.adapter import KerasAdapter
 from horovod._keras.backend import REMEDY, Backend, Plan
 from horovod._keras.optimizer import is_keras_3, keras_of, package_of
-from horovod.common import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.gradient_reduction import GradientReducer
-from horovod.tensorflow.graph import is_compiled_by_xla
 from horovod.tensorflow.keras import keras2_optimizer
 from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization  # noqa: F401  # to Keras by name
 
@@ -47,13 +45,7 @@ class TensorFlowBackend(Backend):
         return keras3_optimizer.distribute(optimizer, plan, keras)
 
     def reduce_gradients(self, gradients: Sequence[Any], variables: Sequence[Any], plan: Plan) -> list[Any]:
-        """Also ValueError in a function that XLA is to compile."""
-        if basics.size() > 1 and is_compiled_by_xla():
-            raise ValueError(
-                "A training step with a DistributedOptimizer cannot be compiled by XLA. Leave jit_compile "
-                "away or give compile() jit_compile=False; in a loop of your own, "
-                "tf.function(jit_compile=False)."
-            )
+        """See ``Backend``."""
         return _reducer(plan)(gradients, variables)
 
     def scale(self, gradient: Any, factor: float) -> Any:
