@@ -91,7 +91,7 @@ def mxnet_digits(example: str) -> tuple[float, str]:
     trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", options)
     hvd.broadcast_parameters(net.collect_params(), root_rank=0)
     mine = slice(hvd.rank(), len(labels) // hvd.size() * hvd.size(), hvd.size())
-    for _ in range(2):
+    for _ in range(4):
         functions["train_epoch"](net, trainer, images[mine], labels[mine], 32)
     right = net(mxnet.nd.array(test_images)).argmax(axis=1).asnumpy() == test_labels
     return float(right.mean()), functions["digest"](net)
