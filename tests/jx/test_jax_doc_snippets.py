@@ -13,7 +13,7 @@ def ranks_snippet(page: str, number: int, folder: str) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.title)
 def test_snippets_run(run_ranks, tmp_path, program):
-    run_ranks(program.ranks, ranks_snippet, [program.page, program.number, str(tmp_path)])
+    run_ranks(program.ranks, ranks_snippet, [program.page, program.number, str(tmp_path)], finalize=True)
 
 
 def test_there_are_some():

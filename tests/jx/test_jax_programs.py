@@ -177,3 +177,19 @@ def rank_begins_again() -> int:
 
 def test_functions_are_compiled_anew_for_another_job(run_ranks) -> None:
     assert run_ranks(1, rank_begins_again) == [2]
+
+
+def rank_ends_with_programs_under_way() -> list[float]:
+    """Rank 0 comes later than the others, who read no result."""
+    hvd.init()
+    step = jax.jit(lambda x: hvd.allreduce(x + 1.0, op=hvd.Sum) / hvd.size())
+    if hvd.rank() == 0:
+        time.sleep(1.0)
+    x = jnp.zeros(2)
+    for _ in range(5):
+        x = step(x)
+    return np.asarray(x).tolist() if hvd.rank() == 0 else []
+
+
+def test_a_program_that_ends_lets_its_steps_run(run_ranks) -> None:
+    assert run_ranks(2, rank_ends_with_programs_under_way, finalize=True) == [[5.0, 5.0], []]

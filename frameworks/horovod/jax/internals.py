@@ -82,15 +82,19 @@ def _row_major(aval: Any) -> tuple[int, ...]:
 
 
 def let_programs_end() -> None:
-    """Waits until the programs that were called have run, or failed. Those that have failed are forgotten:
-    what is called next need not come behind them.
+    """Waits until the programs that this thread has called have run, or failed. Those that have failed are
+    forgotten: what is called next need not come behind them.
     """
-    thread = threading.Thread(target=_wait_for_programs, name="hvd-programs", daemon=True)
-    thread.start()
-    thread.join(_LONGEST_END)
-    dispatch.runtime_tokens.clear()
+    tokens = dispatch.runtime_tokens  # of this thread
+    latest = [*tokens.current_tokens.values(), *tokens.output_runtime_tokens.values()]
+    if latest:
+        thread = threading.Thread(target=_wait_for, args=(latest,), name="hvd-programs", daemon=True)
+        thread.start()
+        thread.join(_LONGEST_END)
+    tokens.clear()
 
 
-def _wait_for_programs() -> None:
+def _wait_for(tokens: list[Any]) -> None:
     with contextlib.suppress(Exception):  # where their results are read, the program is told
-        dispatch.runtime_tokens.block_until_ready()
+        for token in tokens:
+            token.block_until_ready()
