@@ -45,6 +45,7 @@ GUIDES = {
     "horovod.keras": ("keras.md", "Keras"),
     "horovod.tensorflow.keras": ("keras.md", "Keras"),
     "horovod.mxnet": ("mxnet.md", "MXNet"),
+    "horovod.jax": ("jax.md", "JAX"),
 }
 # Functions whose result is an object of a class that users do not name, with that class.
 RESULTS = {"horovod.torch.optimizer.DistributedOptimizer": "_DistributedOptimizer"}
