@@ -28,6 +28,9 @@ SHOWN_OUTPUT = 20_000  # characters a rank
 # Of horovod, beside its framework's part: the engine, and what every start needs.
 PRELOADED = ("numpy", "psutil", "pytest", "horovod.bootstrap.mesh.mesh")
 
+# Keras imports pandas where it is, as beside Ray, and that Arrow, whose allocator starts a thread otherwise.
+_WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+
 Environment = Mapping[str, str] | Callable[[int], Mapping[str, str]]
 
 
@@ -156,7 +159,8 @@ def _environment(changes: Mapping[str, str]) -> dict[str, str]:
     """Finds the library in the tree also where it is not installed."""
     folders = [os.environ.get("PYTHONPATH", ""), str(ROOT / "frameworks")]
     paths = os.pathsep.join(filter(None, folders))
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **changes}
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **_WITHOUT_THREADS}
+    return {**os.environ, **own, **changes}
 
 
 def _environment_of_rank(server: RankServer, rank: int, size: int, env: Environment | None) -> dict[str, str]:
