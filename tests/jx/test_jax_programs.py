@@ -119,6 +119,7 @@ def rank_dies_in_a_program(folder: str) -> tuple[float, str]:
     step = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: hvd.allreduce(y), x))
     step(jnp.ones(1000)).block_until_ready()
     if hvd.rank() == 1:
+        time.sleep(0.5)  # until the others have their results of the step before
         (Path(folder) / "killed").write_text(str(time.time()))
         os.kill(os.getpid(), signal.SIGKILL)
     try:
