@@ -5,6 +5,7 @@ Only the text differs. An exception keeps its whole traceback, for debuggers and
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -47,6 +48,16 @@ def _show(kind: type[BaseException], error: BaseException, trace: TracebackType 
         _write(formatted(error.with_traceback(trace)))
     except Exception:
         sys.__excepthook__(kind, error, trace)
+    if issubclass(kind, KeyboardInterrupt):
+        _remember_the_interrupt()
+
+
+def _remember_the_interrupt() -> None:
+    """Python ends by SIGINT after an interrupt, as shells and launchers expect, but forgets it as soon as any
+    text is run as a program, which the imports of a traceback do; it would end with 1.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 def _show_of_thread(given: threading.ExceptHookArgs) -> None:

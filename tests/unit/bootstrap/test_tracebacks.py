@@ -3,6 +3,8 @@
 import contextlib
 import io
 import pickle
+import signal
+import subprocess
 import sys
 import threading
 
@@ -117,3 +119,11 @@ def test_uncaught_exceptions_are_written_at_once(monkeypatch):
     with contextlib.redirect_stderr(Stderr()) as stderr:
         sys.excepthook(type(error), error, error.__traceback__)
     assert stderr.writes == 1 and "within horovod" in stderr.getvalue()
+
+
+def test_an_interrupt_ends_a_program_by_its_signal():
+    program = "import os, signal; from horovod.bootstrap import tracebacks; tracebacks.install(); {}"
+    for end, status in (("os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT), ("1 / 0", 1)):
+        ended = subprocess.run([sys.executable, "-c", program.format(end)], capture_output=True, text=True)
+        assert ended.returncode == status, ended.stderr
+        assert ended.stderr.startswith("Traceback (most recent call last):\n"), ended.stderr
