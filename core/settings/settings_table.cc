@@ -68,6 +68,8 @@ const std::vector<Setting>& SettingsTable() {
       {"HOROVOD_LOG_HIDE_TIME", "flag", "0", "Log without the time."},
       {"HOROVOD_FULL_TRACEBACK", "flag", "0",
        "Show in tracebacks also the calls within horovod, which one line stands for otherwise."},
+      {"HOROVOD_SHOW_API_VERSION", "flag", "0",
+       "horovod.__version__ is that of the API, 0.28.1, for programs that ask for just this one."},
       {"HOROVOD_TIMELINE", "path", "",
        "File that rank 0 writes the timeline to; with {rank} in it, every rank one. DYNAMIC: see "
        "hvd.start_timeline()."},

@@ -4,14 +4,18 @@ Import the adapter of your framework, for example ``import horovod.torch as hvd`
 none. ``horovod.run`` calls a function on all ranks of a job that it starts.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
-from horovod.version import __version__
+from horovod.version import API_VERSION, __version__
 
 if TYPE_CHECKING:
     from horovod.runner.call.run import run
 
-__all__ = ["__version__", "run"]
+__all__ = ["API_VERSION", "__version__", "run"]
+
+if os.environ.get("HOROVOD_SHOW_API_VERSION", "0") not in ("", "0"):
+    __version__ = API_VERSION  # for programs that ask for just this one
 
 
 def __getattr__(name: str) -> Any:

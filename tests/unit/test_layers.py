@@ -69,6 +69,7 @@ PYTHON = {
     "elastic": {*COMMON, *BOOTSTRAP, "version"},
     "elastic.driver": set(),
     "search": {*COMMON, *BOOTSTRAP, "elastic"},
+    "data": set(),
     "torch": ADAPTER,
     "torch.distributed": {"torch", "_core", *COMMON},
     "_keras": COMMON | {"elastic", "version"},
