@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Spec, TensorGlue, describer
 from horovod.torch.complex_numbers import COMPLEX, as_pairs
@@ -176,4 +177,13 @@ class TorchGlue(TensorGlue[torch.Tensor]):
         return torch.zeros_like(tensor)
 
     def records_gradient(self, tensor: torch.Tensor) -> bool:
-        return isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled()
+        if not isinstance(tensor, torch.Tensor):
+            return False
+        return (tensor.requires_grad and torch.is_grad_enabled()) or _has_tangent(tensor)
+
+
+def _has_tangent(tensor: torch.Tensor) -> bool:
+    """Whether it is differentiated forward: autograd then says that the operation cannot be, where the result
+    would lose its tangent without a word.
+    """
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None

@@ -372,3 +372,17 @@ def test_no_gradient_is_recorded_where_none_is_wanted(core):
     with torch.no_grad():
         assert not hvd.allreduce(tensor).requires_grad
     assert not hvd.synchronize(hvd.allreduce_async(tensor)).requires_grad
+
+
+DIFFERENTIABLE = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
+GROUPED = ("grouped_allreduce", "grouped_allgather", "grouped_reducescatter")
+
+
+@pytest.mark.parametrize("operation", DIFFERENTIABLE + GROUPED)
+def test_forward_differentiation_is_refused(two, operation):
+    arguments = {"root_rank": 0} if operation == "broadcast" else {}
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(torch.ones(2), torch.ones(2))
+        with pytest.raises(RuntimeError, match="forward mode AD"):
+            getattr(hvd, operation)([dual, torch.ones(2)] if operation in GROUPED else dual, **arguments)
+        assert same(hvd.allreduce(torch.ones(2), op=hvd.Sum), 3 * torch.ones(2))
