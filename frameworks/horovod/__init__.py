@@ -7,15 +7,15 @@ none. ``horovod.run`` calls a function on all ranks of a job that it starts.
 import os
 from typing import TYPE_CHECKING, Any
 
-from horovod.version import API_VERSION, __version__
+from horovod.version import __api_version__, __version__
 
 if TYPE_CHECKING:
     from horovod.runner.call.run import run
 
-__all__ = ["API_VERSION", "__version__", "run"]
+__all__ = ["__api_version__", "__version__", "run"]
 
 if os.environ.get("HOROVOD_SHOW_API_VERSION", "0") not in ("", "0"):
-    __version__ = API_VERSION  # for programs that ask for just this one
+    __version__ = __api_version__  # for programs that ask for just this one
 
 
 def __getattr__(name: str) -> Any:

@@ -2,5 +2,5 @@
 
 __version__ = "1.0.0"
 
-API_VERSION = "0.28.1"
+__api_version__ = "0.28.1"
 """The version of Horovod whose API this is."""

@@ -118,7 +118,7 @@ def test_how_long_the_program_waited_is_told(capsys):
 
 
 def test_the_version_of_the_api_is_shown_if_asked_for():
-    program = "import horovod; print(horovod.__version__, horovod.API_VERSION)"
+    program = "import horovod; print(horovod.__version__, horovod.__api_version__)"
     for value, version in (("1", "0.28.1"), ("0", None), ("", None)):
         environ = {**os.environ, "HOROVOD_SHOW_API_VERSION": value}
         told = subprocess.check_output([sys.executable, "-c", program], env=environ, text=True).split()
