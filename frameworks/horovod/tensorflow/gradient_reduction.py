@@ -1,8 +1,8 @@
 """Reducing the gradients of one step over all ranks: eagerly, in a ``tf.function`` or in a graph.
 
 In a graph every gradient, or every group of them, is an operation of its own that waits for nothing else, so
-that it travels while the rest of the backward pass is computed. Executing eagerly, an operation ends before
-the next one begins, so all gradients that are not in other groups travel together.
+that it travels while the rest of the backward pass is computed. Executing eagerly, and in what XLA compiles,
+an operation ends before the next one begins, so all gradients that are not in other groups travel together.
 
 A gradient is named by its position. In a graph that is the name of a node, to which TensorFlow adds where the
 node is and whether it is the first of the name.
@@ -26,7 +26,14 @@ from horovod.common.training.gradient_options import (
 )
 from horovod.common.training.local_variables import LocalVariables
 from horovod.common.training.present_gradients import PresentGradients
-from horovod.tensorflow.graph import as_node_name, as_written, identity, one_step, own_name
+from horovod.tensorflow.graph import (
+    as_node_name,
+    as_written,
+    identity,
+    is_compiled_by_xla,
+    one_step,
+    own_name,
+)
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
 from horovod.tensorflow.slots import absent, merged, place_of, slot_of, slots_of
 from horovod.tensorflow.step_checks import checked
@@ -140,7 +147,7 @@ class GradientReducer:
         together, alone = cut_into_groups(
             dense, self.settings.groups, identity, lambda slot: identity(variables[place_of(slot)])
         )
-        if tf.executing_eagerly() and len(alone) > 1:
+        if (tf.executing_eagerly() or is_compiled_by_xla()) and len(alone) > 1:
             return [*together, alone], []
         return together, alone
 
