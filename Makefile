@@ -44,15 +44,15 @@ CMAKE := $(BIN)/cmake
 # Python compiles a module when it is imported first; most of these never are.
 INSTALL := $(PIP) install --quiet --no-compile
 CXX_FILES = $(shell find core frameworks tests/core tests/fuzz -name '*.h' -o -name '*.cc')
-SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich munge openmpi-bin openssh-client openssh-server \
-  slurm-client slurmctld slurmd
+SYSTEM_PACKAGES := ccache gdb libgloo-dev libmpich-dev libopenmpi-dev mpich munge openjdk-17-jre-headless openmpi-bin \
+  openssh-client openssh-server slurm-client slurmctld slurmd
 
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 # Images of containers set it, and each of some thousand processes then compiles PyTorch anew: twice the time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-ray test-jax test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full test-arm tsan asan lint format bench site docs test-deps clean
+.PHONY: help venv build sdist wheel demo test test-core test-unit test-mp test-tf test-ray test-spark test-jax test-mx test-package matrix faults gpu-test torch-suite soak soak-elastic programs fuzz sim test-full test-arm tsan asan lint format bench site docs test-deps clean
 
 help: ## List these words
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -82,6 +82,10 @@ $(VENV)/.ray: $(VENV)/.tools requirements/ray.txt
 	@if $(INSTALL) -r requirements/ray.txt; then touch $@; \
 	else echo "Going on without what requirements/ray.txt lists; its tests are skipped."; fi
 
+$(VENV)/.spark: $(VENV)/.tools requirements/spark.txt
+	@if $(INSTALL) -r requirements/spark.txt; then touch $@; \
+	else echo "Going on without what requirements/spark.txt lists; its tests are skipped."; fi
+
 $(VENV)/.jax: $(VENV)/.tools requirements/jax.txt
 	@if $(INSTALL) -r requirements/jax.txt; then touch $@; \
 	else echo "Going on without what requirements/jax.txt lists; its tests are skipped."; fi
@@ -100,7 +104,7 @@ wheel: venv ## Build a manylinux wheel for each Python of this machine, into dis
 demo: build ## Train the digits example with 1 and 2 processes, and draw demo/loss.png
 	$(BIN)/python scripts/demo.py
 
-TESTS ?= test-core test-unit test-mp test-tf test-ray test-jax $(if $(SLOW),test-mx)
+TESTS ?= test-core test-unit test-mp test-tf test-ray test-spark test-jax $(if $(SLOW),test-mx)
 PYTEST = $(BIN)/python -m pytest $(if $(SLOW),-m 'not full' --durations 40) -q
 
 test: venv ## Run the tests, every group, and end with one table and what failed
@@ -132,6 +136,10 @@ test-tf: build $(VENV)/.tensorflow ## Run the tests of TensorFlow and Keras
 
 test-ray: build $(VENV)/.ray ## Run the tests of horovod.ray, on a cluster of two nodes
 	@if $(BIN)/python -c "import ray"; then $(PYTEST) tests/ray; else echo "Skipped: no Ray in $(VENV)"; fi
+
+test-spark: build $(VENV)/.spark ## Run the tests of horovod.spark, on executors of this machine
+	@if $(BIN)/python -c "import pyspark" && java -version 2>/dev/null; then $(PYTEST) tests/spark; \
+	else echo "Skipped: no PySpark in $(VENV), or no Java"; fi
 
 test-jax: build $(VENV)/.jax ## Run the tests of JAX
 	@if $(BIN)/python -c "import jax, optax"; then $(PYTEST) tests/jx -n $(TF_JOBS) --dist loadfile; else echo "Skipped: no JAX in $(VENV)"; fi

@@ -12,8 +12,9 @@ import ray
 from ray.util import client
 
 from horovod.bootstrap import secret
-from horovod.bootstrap.network import endpoints, interfaces
 from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
+from horovod.runner import engines
+from horovod.runner.call.child import Caller
 from horovod.runner.call.run import command, run_job
 
 from . import nodes
@@ -81,7 +82,8 @@ class ElasticJob:
         try:
             words = words_for(elastic, address, hosts.ready(_FIRST_SECONDS))
             environ = {**os.environ, **self._variables, **offer.variables}
-            return run_job([*words, "--", *command()], function, args or (), kwargs or {}, environ, heard)
+            caller = Caller(environ, on_note=heard)
+            return run_job([*words, "--", *command()], function, args or (), kwargs or {}, caller)
         finally:
             hosts.close()
             offer.close()
@@ -250,9 +252,7 @@ def words_for(elastic: Elastic, address: str, room: int) -> list[str]:
 
 def address_here(variables: Mapping[str, str]) -> str:
     """Where nodes dial this one."""
-    host = ray.util.get_node_ip_address()
-    port = endpoints.free_port(interfaces.from_environment(variables).ports)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return engines.address_at(ray.util.get_node_ip_address(), variables)
 
 
 def _free_resources() -> dict[str, dict[str, float]]:

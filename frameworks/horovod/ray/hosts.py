@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,7 +12,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from horovod.bootstrap import secret as secrets
+from horovod.runner.engines import AgentProcess
 
 from . import nodes
 
@@ -35,12 +33,8 @@ class HostActor:
         self._serves = threading.Event()
 
     def serve(self, address: str, name: str, slots: int, secret: bytes, variables: Mapping[str, str]) -> int:
-        """Starts the agent. The secret is in a file that has no name, and in no environment."""
-        self._offer = secrets.offer(secret)
-        agent = [sys.executable, "-m", "horovod.runner.agent", "--join", address]
-        own = ["--name", name, "--slots", str(slots), "--end-with", str(os.getpid())]
-        environ = {**os.environ, **variables, **self._offer.variables}
-        self._agent = subprocess.Popen([*agent, *own], env=environ, stdin=subprocess.DEVNULL)
+        """Starts the agent."""
+        self._agent = AgentProcess(address, name, slots, secret, {**os.environ, **variables})
         self._serves.set()
         return self._agent.pid
 

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from horovod.bootstrap.network.interfaces import INTERFACES_VARIABLE
 from horovod.runner.common.util.timeout import Timeout
+from horovod.runner.engines import nics_to_env_var
+
+__all__ = ["MiniSettings", "check_gpus", "nics_to_env_var", "number", "start_seconds"]
 
 PLACEMENT_SECONDS, START_SECONDS = 100, 30
 
@@ -48,9 +50,3 @@ def check_gpus(use_gpu: bool, count: int | None) -> None:
         raise ValueError(f"gpus_per_worker={count} without use_gpu=True: no GPUs would be used")
     if count is not None and count < 1:
         raise ValueError(f"gpus_per_worker={count}: a rank that uses GPUs has at least 1")
-
-
-def nics_to_env_var(nics: Any) -> dict[str, str]:
-    """The variable that says on which network interfaces ranks meet; none where none are named."""
-    names = nics.split(",") if isinstance(nics, str) else sorted(nics or ())
-    return {INTERFACES_VARIABLE: ",".join(names)} if names else {}

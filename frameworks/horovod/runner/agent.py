@@ -22,7 +22,8 @@ def run_commandline() -> None:
         agent.main()
     if arguments.end_with is not None:
         parent.end_with(arguments.end_with)
-    os._exit(join(arguments.join, arguments.name, arguments.slots, None, arguments.start_timeout))
+    where = arguments.join, arguments.name, arguments.slots, arguments.place
+    os._exit(join(*where, arguments.start_timeout))
 
 
 def join(address: str, name: str | None, slots: int | None, place: int | None, seconds: float | None) -> int:
@@ -60,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", metavar="NAME", help=name)
     slots = "how many ranks this host may run (as many as horovodrun says)"
     parser.add_argument("--slots", type=values.integer, metavar="N", help=slots)
+    place = "where this host stands among the others, whose ranks are numbered in this order (by name)"
+    parser.add_argument("--place", type=values.integer, metavar="N", help=place)
     seconds = f"try for S seconds until horovodrun is there ({_START_SECONDS:g})"
     parser.add_argument("--start-timeout", type=values.seconds, metavar="S", help=seconds)
     pid = "leave the job, as on SIGTERM, when the parent process, PID, ends"

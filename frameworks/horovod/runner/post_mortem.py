@@ -22,9 +22,8 @@ _HINTS = (
         "within if __name__ == '__main__':",
     ),
     (
-        r"^ModuleNotFoundError: No module named 'horovod[\w.]*\.spark"
-        r"|^ImportError: cannot import name 'spark' from 'horovod[\w.]*'",
-        "Spark is not there yet",
+        r"^ModuleNotFoundError: No module named 'horovod\.spark\.\w+'",
+        "the estimators of Spark are not there yet; horovod.spark.run is",
     ),
     (
         r"^AttributeError: module 'numpy' has no attribute 'bool'",

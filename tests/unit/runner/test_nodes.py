@@ -15,7 +15,7 @@ from horovod.bootstrap.network.interfaces import ANY_NETWORK
 from horovod.runner import launchers
 from horovod.runner.arbitration import arbitrate
 from horovod.runner.ending import Exit
-from horovod.runner.hosts import parse
+from horovod.runner.hosts import Host, parse
 from horovod.runner.launchers import united
 from horovod.runner.nodes import channel, machine, reach, replies
 from horovod.runner.nodes.channel import Channel, ChannelError, Tag
@@ -229,6 +229,11 @@ def test_a_number_that_no_system_has_is_no_answer(payload: bytes) -> None:
 def test_an_end_is_told_as_it_was() -> None:
     assert replies.exits(b'[[3, -9, "x", ["a", "b"]]]') == [Exit(3, -9, "x", ("a", "b"))]
     assert replies.written(b"\0\0\0\4\1text") == (4, "stderr", b"text")
+
+
+def test_hosts_of_one_machine_stand_together() -> None:
+    one, two, three, four = hosts = [Host(name, 1) for name in ("a", "b", "c", "d")]
+    assert machine.together(hosts, {"a": "m", "b": "n", "c": "m", "d": None}) == [[one, three], [two], [four]]
 
 
 def test_names_of_one_machine_at_one_address_are_twins() -> None:

@@ -48,6 +48,20 @@ class End:
     complaints: Sequence[str]
 
 
+@dataclass(frozen=True)
+class Caller:
+    """What a launcher has of its caller. ``environ`` is its environment, that of this process by default;
+    ``stdout`` and ``stderr`` get the output, in place of what ``sys`` has under these names by then;
+    ``on_note`` gets what ranks tell, see notes.py, and ``on_start`` what ends the job from any thread.
+    """
+
+    environ: Mapping[str, str] | None = None
+    stdout: TextIO | None = None
+    stderr: TextIO | None = None
+    on_note: Callable[[bytes], object] = lambda note: None
+    on_start: Callable[[Callable[[], None]], object] = lambda end: None
+
+
 class Text:
     """The bytes of one pipe, written to a stream of the caller as they come. Complaints are not: they become
     an exception, which would say them a second time.
@@ -85,24 +99,19 @@ class Text:
 
 
 class Child:
-    """A launcher that runs ``words``, options and command of horovodrun, in ``environ``. To be used as a
-    context manager, at whose end it is gone, or will soon be. ``on_note`` gets what ranks tell.
+    """A launcher that runs ``words``, options and command of horovodrun. To be used as a context manager, at
+    whose end it is gone, or will soon be.
     """
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        call: BinaryIO,
-        results: BinaryIO,
-        environ: Mapping[str, str] | None = None,
-        on_note: Callable[[bytes], object] = lambda note: None,
-    ) -> None:
+    def __init__(self, words: Sequence[str], call: BinaryIO, results: BinaryIO, caller: Caller) -> None:
         self._link, theirs = socket.socketpair()
-        self._said = Messages(on_note)
-        self._texts = [Text(lambda: sys.stdout), Text(lambda: sys.stderr)]
+        self._said = Messages(caller.on_note)
+        self._texts = [Text(lambda: caller.stdout or sys.stdout), Text(lambda: caller.stderr or sys.stderr)]
+        descriptors = [theirs.fileno(), call.fileno(), results.fileno()]
         try:
             with theirs:
-                self._process = _start(words, [theirs.fileno(), call.fileno(), results.fileno()], environ)
+                self._process = _start(words, descriptors, caller.environ)
+            caller.on_start(self._process.terminate)
         except BaseException:  # an interrupt may come when the launcher runs already: it must not be kept
             self._link.close()
             raise

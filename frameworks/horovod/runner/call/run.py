@@ -14,7 +14,7 @@ from horovod.bootstrap.start_settings import is_elastic
 
 from . import arguments, packing
 from .call import Outcome
-from .child import Child, End, python_command
+from .child import Caller, Child, End, python_command
 from .transfer import Kind, content, nameless_file
 
 Result = TypeVar("Result")
@@ -124,20 +124,18 @@ def run_job(
     func: Callable[..., Result],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    environ: Mapping[str, str] | None = None,
-    on_note: Callable[[bytes], object] = lambda note: None,
+    caller: Caller | None = None,
 ) -> list[Result]:
     """The job of ``run`` by its command line; ``command`` ends that.
 
     Args:
         words: options and command of horovodrun.
         func: see ``run``, as are ``args`` and ``kwargs``, results and exceptions.
-        environ: the environment of the launcher; None: that of this process.
-        on_note: is called with what ranks tell while they work; see notes.py.
+        caller: what else the launcher has of this process.
     """
     with nameless_file("horovod-call") as call, nameless_file("horovod-results") as results:
         packing.write_call(call, func, args, kwargs)
-        with Child(words, call, results, environ, on_note) as child:
+        with Child(words, call, results, caller or Caller()) as child:
             end = child.wait()
         sent = content(results.fileno())
         _raise_failure(end, sent)

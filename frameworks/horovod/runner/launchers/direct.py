@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from horovod.bootstrap.network import endpoints
@@ -12,9 +13,9 @@ from horovod.bootstrap.start_settings import STORE_VARIABLE, forget_launchers
 from horovod.bootstrap.store.server import StoreServer
 
 from .. import limits
-from ..hosts import Placement, allocate, by_host
+from ..hosts import Host, Placement, allocate, by_host
 from ..job import Job
-from ..nodes import reach
+from ..nodes import machine, reach
 from ..nodes.local import LocalNode
 from ..nodes.node import Node, Work
 from ..nodes.remote import RemoteNode
@@ -64,7 +65,7 @@ def _supervise_once(job: Job, stage: Stage) -> tuple[Supervisor, int]:
     stdin_rank = job.work.stdin_rank
     display = Display(job.output.has_time, job.output.ranks, stdin_rank)
     outputs = outputs_of(job.size, stage.sinks, display, stage.files.of_ranks, stage.journal)
-    hosts = [place.host for place in start.placements]
+    hosts = [host for host, places in start.by_node() for _ in places]
     stage.journal.start(job.work.command, hosts)
     supervisor = Supervisor(
         stage.loop,
@@ -91,6 +92,7 @@ class _Start:
         self._job = job
         self._stage = stage
         self._remotes: dict[str, RemoteNode] = {}
+        self._sharing: dict[str, list[Host]] = {}  # by the first of them: agents that are on one machine
         self._folder = ""  # where the ranks run on other hosts
 
     def reach_hosts(self) -> None:
@@ -109,6 +111,15 @@ class _Start:
         self._remotes |= {host: self.hosts.remote(host) for host in named if not is_this_host(host)}
         self._folder = working_directory() if self._remotes else ""
         self.hosts.reach(list(self._remotes.values()), named)
+        if joined:
+            self._bring_together([self._remotes[way.host] for way in joined], hosts)
+
+    def _bring_together(self, joined: Sequence[RemoteNode], hosts: Sequence[Host]) -> None:
+        """Counts the ranks of agents that are on one machine as those of one host."""
+        machines = {node.host: node.greeting.machine for node in joined if node.greeting is not None}
+        self._sharing = {group[0].name: group for group in machine.together(hosts, machines)}
+        slots = {name: sum(host.slots for host in group) for name, group in self._sharing.items()}
+        self.placements = allocate([Host(name, count) for name, count in slots.items()], self._job.size)
 
     def serve(self) -> StoreServer:
         """Opens the store, where all hosts reach it."""
@@ -135,7 +146,7 @@ class _Start:
     def start(self, supervisor: Supervisor) -> list[Node]:
         """Starts the ranks on all hosts."""
         nodes: list[Node] = []
-        for host, places in by_host(self.placements).items():
+        for host, places in self.by_node():
             work = replace(self._job.work, environment=self.hosts.variables, placements=places)
             nodes.append(
                 self._start_here(host, work, supervisor)
@@ -143,6 +154,14 @@ class _Start:
                 else self._start_there(self._remotes[host], work, supervisor)
             )
         return nodes
+
+    def by_node(self) -> Iterator[tuple[str, list[Placement]]]:
+        """The nodes by their names, and who runs on each, in the order of the ranks."""
+        for name, places in by_host(self.placements).items():
+            for host in self._sharing.get(name, [Host(name, len(places))]):
+                own, places = places[: host.slots], places[host.slots :]
+                if own:
+                    yield host.name, own
 
     def _start_here(self, host: str, work: Work, supervisor: Supervisor) -> LocalNode:
         inherited = dict(os.environ)

@@ -18,7 +18,7 @@ from horovod.bootstrap.network import endpoints, interfaces
 from horovod.bootstrap.text import escaped
 
 from .. import limits, timeouts
-from ..ending import ENDING_SIGNALS, Exit
+from ..ending import ENDING_SIGNALS, Exit, signal_name
 from ..hosts import Placement
 from ..signals import SignalQueue
 from . import machine
@@ -36,6 +36,7 @@ from .relay import RelayServer
 
 ROOM_BYTES = 1 << 20
 _LAST_SECONDS = 2.0
+_GOODBYE_SECONDS = 0.2  # of an agent that has been ended, whose ranks still run
 _NOT_RUN_STATUS = 1
 
 
@@ -82,6 +83,7 @@ class Agent:
             if time.monotonic() > self._heard + self._carrier.patience and not self._carrier.is_paused:
                 self._end_on_silence()
         if self._is_orphan:
+            self._say_the_last(time.monotonic() + _GOODBYE_SECONDS)
             return self._status or _NOT_RUN_STATUS
         self._say_the_last(time.monotonic() + _LAST_SECONDS)
         self._relay.close()
@@ -234,6 +236,9 @@ class Agent:
             self._channel.send(Tag.NOTICED, 1)
         elif number in ENDING_SIGNALS:
             self._is_orphan, self._status = True, 128 + number
+            self._channel.send(
+                Tag.REFUSED, [f"its agent was ended by {signal_name(number)}", _NOT_RUN_STATUS]
+            )
 
     def _on_end(self, reason: str) -> None:
         if self._carrier.reason and self._node is not None:

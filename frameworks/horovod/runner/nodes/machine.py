@@ -1,8 +1,10 @@
 """Whether two names of hosts mean one machine, where both would give one device to a local rank 0."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from ..hosts import Host
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NAMESPACES = ("/proc/self/ns/pid", "/proc/self/ns/net")
@@ -45,3 +47,13 @@ def twins(places: Sequence[Place]) -> list[list[str]]:
             address = "" if place.is_here else str(place.address)
             found.setdefault((place.machine, address), []).append(place.name)
     return [names for names in found.values() if len(names) > 1]
+
+
+def together(hosts: Sequence[Host], machines: Mapping[str, str | None]) -> list[list[Host]]:
+    """Hosts that are one machine, of those whose machine is known by their name; each group stands where its
+    first host does. Pure.
+    """
+    found: dict[str, list[Host]] = {}
+    for host in hosts:
+        found.setdefault(machines.get(host.name) or host.name, []).append(host)
+    return list(found.values())

@@ -107,15 +107,20 @@ def _delays(nodes: Sequence[RemoteNode], seconds: float) -> list[str]:
 
 def check_machines(nodes: Sequence[RemoteNode], own: str | None) -> None:
     """Makes sure that no two hosts are one machine under two names. ``own``: what this host is called in the
-    job; None: it has no ranks.
+    job; None: it has no ranks. Those that have dialled may be one, see ``machine.together``.
 
     Raises:
         ReachError: two are.
     """
     here = machine.identity()
     places = [] if own is None else [machine.Place(own, here, None, is_here=True)]
+    dialled: set[str | None] = set()
     for node in nodes:
         if (told := node.greeting) is not None:
+            if node.route.addresses is not None:
+                if told.machine in dialled:
+                    continue
+                dialled.add(told.machine)
             is_here = told.machine == here and told.address is not None and told.address == told.launcher
             places.append(machine.Place(node.host, told.machine, told.address, is_here))
     lines = [

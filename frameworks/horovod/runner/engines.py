@@ -1,0 +1,59 @@
+"""What engines have in common whose tasks are hosts of a job: each runs an agent that dials the launcher."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+
+from horovod.bootstrap import secret as secrets
+from horovod.bootstrap.network import endpoints, interfaces
+from horovod.bootstrap.network.interfaces import INTERFACES_VARIABLE
+
+
+class AgentProcess:
+    """An agent of horovodrun as a child of this process, with which it ends."""
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        slots: int,
+        secret: bytes,
+        environ: Mapping[str, str],
+        place: int | None = None,
+    ) -> None:
+        """Starts it. The secret is in a file that has no name, and in no environment.
+
+        Args:
+            address: where the launcher waits.
+            name: of this host in the job.
+            slots: how many ranks it may run.
+            secret: what all hosts of the job prove.
+            environ: of the agent, and what its ranks inherit.
+            place: where the host stands among the others.
+        """
+        self._offer = secrets.offer(secret)  # as long as this object lives
+        agent = [sys.executable, "-m", "horovod.runner.agent", "--join", address, "--name", name]
+        numbers = {"--slots": slots, "--place": place, "--end-with": os.getpid()}
+        own = [word for flag, number in numbers.items() if number is not None for word in (flag, str(number))]
+        variables = {**environ, **self._offer.variables}
+        self._process = subprocess.Popen([*agent, *own], env=variables, stdin=subprocess.DEVNULL)
+        self.pid = self._process.pid
+
+    def wait(self) -> int:
+        """Its status, once it has ended."""
+        return self._process.wait()
+
+
+def address_at(host: str, variables: Mapping[str, str]) -> str:
+    """Where agents dial a launcher on this machine, which they know as ``host``; ``variables`` of the
+    environment may say which ports the job may use.
+    """
+    port = endpoints.free_port(interfaces.from_environment(variables).ports)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def nics_to_env_var(nics: str | Iterable[str] | None) -> dict[str, str]:
+    """The variable that says on which network interfaces ranks meet; none where none are named."""
+    names = nics.split(",") if isinstance(nics, str) else sorted(nics or ())
+    return {INTERFACES_VARIABLE: ",".join(names)} if names else {}

@@ -1,0 +1,149 @@
+"""``horovod.spark.run``."""
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TextIO, TypeVar
+
+from pyspark import SparkContext
+
+from horovod.runner.engines import nics_to_env_var
+
+from . import job
+
+Result = TypeVar("Result")
+
+_START_VARIABLE = "HOROVOD_SPARK_START_TIMEOUT"
+_START_SECONDS = 600.0
+_RANKS_SECONDS = 30  # which ranks have to find each other, beside what the tasks have
+
+
+def run(
+    fn: Callable[..., Result],
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    num_proc: int | None = None,
+    start_timeout: float | None = None,
+    use_mpi: bool | None = None,
+    use_gloo: bool | None = None,
+    extra_mpi_args: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+    verbose: int = 1,
+    nics: str | Iterable[str] | None = None,
+    prefix_output_with_timestamp: bool = False,
+    executable: str | None = None,
+) -> list[Result]:
+    """Calls a function on each rank of a job whose hosts are tasks of Spark, and returns what they return.
+
+    Each task takes a slot of the application for one rank. Ranks on one machine are those of one host; the
+    hosts are in the order of their first tasks. The function and its arguments are pickled; see
+    ``horovod.run``.
+
+    Example::
+
+        results = horovod.spark.run(train, args=(0.1,), num_proc=4)
+
+    Args:
+        fn: what each rank calls; it calls ``hvd.init()`` as a training script does.
+        args: its positional arguments, the same on every rank.
+        kwargs: its keyword arguments.
+        num_proc: how many ranks; by default as many as the application runs tasks
+            (``spark.default.parallelism``).
+        start_timeout: how many seconds the tasks have to start, HOROVOD_SPARK_START_TIMEOUT or 600 by
+            default.
+        use_mpi: refused: MPI can start a program, and no function. Not together with ``use_gloo``.
+        use_gloo: accepted; the controller that works without MPI is the only one.
+        extra_mpi_args: accepted, and not used.
+        env: variables for the ranks, beside the environment of their executor. That of the driver is not
+            theirs.
+        stdout: a stream for what ranks print, each line behind ``[rank]<stdout>:``; ``sys.stdout`` by
+            default.
+        stderr: likewise.
+        verbose: 2 to say what is started.
+        nics: the network interfaces on which ranks meet.
+        prefix_output_with_timestamp: whether each line begins with the time.
+        executable: the Python of the ranks, by default that of the executors (PYSPARK_PYTHON).
+
+    Returns:
+        What the function returned on each rank, in rank order.
+
+    Raises:
+        ValueError: arguments exclude each other or cannot be, or the application starts tasks twice
+            (``spark.speculation``).
+        TimeoutException: not all tasks have started in time; the text says how many have, and what the
+            others wait for.
+        RuntimeError: a rank ended without a result, or its executor did; the text says which, and why.
+        Exception: what the function raised on the rank that failed first. Its ``__cause__`` has the
+            traceback of that rank.
+    """
+    if use_mpi:
+        also = " and use_gloo exclude each other; and" if use_gloo else ":"
+        raise ValueError(f"horovod.spark.run: use_mpi{also} MPI can start a program, and no function")
+    if extra_mpi_args:
+        warnings.warn("horovod.spark.run: extra_mpi_args is not used", stacklevel=2)
+    context = _context("run")
+    count = _count(num_proc, context)
+    seconds = _start_seconds(start_timeout)
+    plan = job.Plan(
+        count,
+        count,
+        [
+            "-np",
+            str(count),
+            "--wait-for-hosts",
+            str(count),
+            *_options(seconds, verbose, prefix_output_with_timestamp),
+        ],
+        {**_threads(context), **nics_to_env_var(nics), **(env or {})},
+        seconds,
+        executable,
+        stdout,
+        stderr,
+    )
+    return job.run(context, plan, fn, args, kwargs or {})
+
+
+def _context(name: str) -> SparkContext:
+    """That of the application which this process drives."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        raise ValueError(
+            f"horovod.spark.{name}: there is no application of Spark yet. Begin with "
+            "SparkSession.builder.getOrCreate()"
+        )
+    if context.getConf().get("spark.speculation", "false").lower() == "true":
+        raise ValueError(
+            f"horovod.spark.{name}: spark.speculation is on, so that Spark would start ranks twice. Set it "
+            "to false for this application"
+        )
+    return context
+
+
+def _count(num_proc: int | None, context: SparkContext) -> int:
+    if num_proc is not None and num_proc < 1:
+        raise ValueError(f"horovod.spark: num_proc={num_proc}: a job has at least 1 rank")
+    return num_proc or context.defaultParallelism
+
+
+def _start_seconds(given: float | None) -> float:
+    text = os.environ.get(_START_VARIABLE) or str(_START_SECONDS)
+    try:
+        return float(text if given is None else given)
+    except ValueError:
+        raise ValueError(f"{_START_VARIABLE}: {text!r} is no number") from None
+
+
+def _options(start_seconds: float, verbose: int, has_time: bool) -> list[str]:
+    words = ["--start-timeout", str(math.ceil(start_seconds) + _RANKS_SECONDS)]
+    words += ["--verbose"] if verbose >= 2 else []
+    return words + (["--prefix-output-with-timestamp"] if has_time else [])
+
+
+def _threads(context: SparkContext) -> dict[str, str]:
+    """What the user has said for the executors; Spark itself says one for each core of a task."""
+    name = "OMP_NUM_THREADS"
+    said = context.getConf().get(f"spark.executorEnv.{name}", "")
+    return {name: said} if said else {}

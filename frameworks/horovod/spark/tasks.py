@@ -1,0 +1,117 @@
+"""The tasks of a job, as the driver has them: started together, watched, cancelled."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread, SparkContext
+
+_END_SECONDS = 10.0
+_MOST_TEXT = 2000
+_numbers = itertools.count(1)
+
+
+class Tasks:
+    """So many tasks that each call ``body`` with their number, as one job of Spark on a thread of its own."""
+
+    def __init__(self, context: SparkContext, count: int, body: Callable[[int], list[str]]) -> None:
+        self.count = count
+        self.refusals: list[str] = []  # what the tasks have returned
+        self.error: BaseException | None = None
+        self._context = context
+        self._group = f"horovod.spark-{os.getpid()}-{next(_numbers)}"
+        self._thread: Any = InheritableThread(target=self._run, args=[body], daemon=True)
+        self._thread.start()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether none will do anything any more."""
+        return not self._thread.is_alive()
+
+    @property
+    def running(self) -> int:
+        """How many run now."""
+        return sum(stage.numActiveTasks for stage in self._stages())
+
+    @property
+    def failed(self) -> int:
+        """How many have failed, those included that Spark has started again."""
+        return sum(stage.numFailedTasks for stage in self._stages())
+
+    def failures(self) -> list[str]:
+        """What Spark says of tasks that have failed, and of its job: a text for each."""
+        found = list(dict.fromkeys(self._task_errors())) or self.refusals
+        return found or (
+            [] if self.error is None else [f"the job of Spark failed: {_short(str(self.error))}"]
+        )
+
+    def what_is_missing(self) -> str:
+        """Why tasks wait, by what Spark says of itself."""
+        needs = {"spark.task.cpus": self._context.getConf().get("spark.task.cpus", "1")}
+        needs |= {name: value for name, value in self._context.getConf().getAll() if _is_need(name)}
+        wants = ", ".join(f"{name}={value}" for name, value in needs.items())
+        waiting = self.count - self.running
+        return f"{waiting} wait for a free slot ({wants}) of {self._room()}"
+
+    def _room(self) -> str:
+        master = self._context.master
+        if master.startswith("local["):
+            return f"{master}, which has {self._context.defaultParallelism}"
+        count = (
+            len(self._context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+        )  # the driver is no executor
+        return f"{master}, where the application has {count} executor{'' if count == 1 else 's'}"
+
+    def close(self) -> None:
+        """Cancels what still runs, once the job of the ranks has ended."""
+        if self._thread.is_alive():
+            self._context.cancelJobGroup(self._group)
+            self._thread.join(_END_SECONDS)
+
+    def wait(self, seconds: float) -> None:
+        """For their end."""
+        self._thread.join(seconds)
+
+    def _run(self, body: Callable[[int], list[str]]) -> None:
+        def serve(index: int, _: Any) -> Iterator[str]:
+            yield from body(index)
+
+        text = f"{self.count} tasks, each an agent of horovodrun"
+        self._context.setJobGroup(self._group, text, interruptOnCancel=True)
+        slices = self._context.range(0, self.count, numSlices=self.count)
+        try:
+            self.refusals = slices.mapPartitionsWithIndex(serve).collect()
+        except Exception as error:
+            self.error = error
+
+    def _stages(self) -> list[Any]:
+        tracker = self._context.statusTracker()
+        try:
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
+            stages = [
+                tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds
+            ]
+        except Py4JError:  # the application has been stopped
+            return []
+        return [stage for stage in stages if stage is not None]
+
+    def _task_errors(self) -> Iterator[str]:
+        """Only the store behind Spark's own pages says which executor a task has run on."""
+        store = self._context._jsc.sc().statusStore()
+        for stage in self._stages():
+            tasks = store.taskList(stage.stageId, stage.currentAttemptId, self.count * 5)
+            for task in map(tasks.apply, range(tasks.size())):
+                if task.errorMessage().isDefined():
+                    where = f"task {task.index()} on executor {task.executorId()} of {task.host()}"
+                    yield f"{where}: {_short(task.errorMessage().get())}"
+
+
+def _is_need(name: str) -> bool:
+    return name.startswith("spark.task.resource.") and name.endswith(".amount")
+
+
+def _short(text: str) -> str:
+    """Without the stack of Java, and of what is long the end: there a traceback of Python names the error."""
+    return text.partition("\n\tat ")[0].strip()[-_MOST_TEXT:]

@@ -1,0 +1,56 @@
+"""A job on a thread, and the processes of the executors that it runs on."""
+
+import io
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+from load import within
+
+
+class Running:
+    """A job on a thread; ``run`` gets a stream for the output of the ranks."""
+
+    def __init__(self, run: Callable[[io.StringIO], Any]) -> None:
+        self.result: Any = None
+        self.output = io.StringIO()
+        self._run = run
+        self._thread = threading.Thread(target=self._call, daemon=True)
+        self._thread.start()
+
+    def _call(self) -> None:
+        try:
+            self.result = self._run(self.output)
+        except Exception as error:
+            self.result = error
+
+    def wait_for(self, ranks: int, seconds: float = 30) -> list[psutil.Process]:
+        """The processes of so many ranks, once they are there, in the order in which they have come."""
+        end = time.monotonic() + within(seconds)
+        while time.monotonic() < end and self._thread.is_alive():
+            pids = re.findall(r"pid (\d+) is there", self.output.getvalue())
+            if len(pids) >= ranks:
+                return [psutil.Process(int(pid)) for pid in pids]
+            time.sleep(0.02)
+        raise AssertionError(f"not {ranks} ranks: {self.output.getvalue()}, {self.result}")
+
+    def finish(self, seconds: float = 30) -> Any:
+        """What came of it."""
+        self._thread.join(within(seconds))
+        assert not self._thread.is_alive()
+        return self.result
+
+
+def executor_of(rank: psutil.Process) -> psutil.Process:
+    """The Java machine below which a rank runs."""
+    (found,) = (each for each in rank.parents() if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()))
+    return found
+
+
+def wait_until_gone(processes: list[psutil.Process], seconds: float = 10) -> None:
+    """All have ended."""
+    _, alive = psutil.wait_procs(processes, within(seconds))
+    assert not alive, alive

@@ -1,0 +1,59 @@
+"""What ranks run in the tests of horovod.spark."""
+
+import os
+import sys
+import time
+
+
+def identity(greeting):
+    """Who the rank is, by the library and by the environment."""
+    from horovod.common import basics as hvd
+
+    hvd.init()
+    print(f"{greeting} from rank {hvd.rank()}", flush=True)
+    print(f"rank {hvd.rank()} complains", file=sys.stderr)
+    numbers = [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()]
+    return numbers, dict(os.environ), os.getpid()
+
+
+def trains(steps):
+    """A small training with PyTorch; returns the parameters, which are those of all ranks."""
+    import torch
+
+    import horovod.torch as hvd
+
+    hvd.init()
+    torch.manual_seed(hvd.rank())
+    x = torch.randn(32, 4)
+    model = torch.nn.Linear(4, 1)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), x.sum(dim=1, keepdim=True))
+        loss.backward()
+        optimizer.step()
+    return loss.item(), [parameter.tolist() for parameter in model.parameters()]
+
+
+def exchanges():
+    """Collectives, one after the other, until something ends them."""
+    from horovod.common import basics as hvd
+    from horovod.common.collective.byte_objects import objects
+
+    hvd.init()
+    print(f"pid {os.getpid()} is there", flush=True)
+    while True:
+        objects.allgather_object(bytes(1000))
+        time.sleep(0.01)
+
+
+def fails(culprit):
+    """One rank raises while the others go on."""
+    from horovod.common import basics as hvd
+
+    hvd.init()
+    if hvd.rank() == culprit:
+        raise ZeroDivisionError("planted")
+    exchanges()
