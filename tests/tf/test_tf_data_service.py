@@ -1,0 +1,133 @@
+"""Datasets that compute workers serve: real jobs of both kinds, over TensorFlow's own data service."""
+
+import dataclasses
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from launch import Launcher
+from load import within
+
+from horovod.tensorflow.data import compute_service, registry
+from horovod.tensorflow.data.compute_service import TfDataServiceConfig
+
+HOROVODRUN = Path(sys.executable).with_name("horovodrun")
+QUIET = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+KEY = bytes(range(32))
+ALL = [number * number for number in range(100)]
+
+
+def a_config(**changes) -> TfDataServiceConfig:
+    return dataclasses.replace(TfDataServiceConfig(1, 2, "compute", "127.0.0.1:1", KEY, 5), **changes)
+
+
+@pytest.fixture
+def meeting():
+    service = registry.ComputeService(KEY)
+    yield a_config(addresses=service.addresses)
+    service.close()
+
+
+def elements_of_ranks(folder: Path, how: str, workers: int, *options: str) -> list[list[int]]:
+    launcher, file = Launcher(), str(folder / "service.json")
+    environment = {**launcher.environment, **QUIET}
+
+    def start(processes: int, *command: str):
+        job = [str(HOROVODRUN), "-np", str(processes), sys.executable, *command]
+        return launcher.popen(job, env=environment)
+
+    service = start(
+        workers, "-m", "horovod.tensorflow.data.compute_worker", file, "--timeout", "200", *options
+    )
+    training = start(2, str(Path(__file__).with_name("reads_from_service.py")), file, how)
+    trained = launcher.finish(training, within(120))
+    served = launcher.finish(service, within(30))
+    assert (trained.returncode, served.returncode) == (0, 0), f"{trained.output}\n{served.output}"
+    assert not Path(file).exists()
+    lines = [line.partition(":")[2].split() for line in trained.stdout.decode().splitlines()]
+    told = {int(rank): [*map(int, seen)] for word, rank, *seen in lines if word == "rank"}
+    return [told[0], told[1]]
+
+
+# Each of these four imports TensorFlow in four processes.
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("side", [pytest.param("compute", marks=pytest.mark.full), "training"])
+def test_each_rank_gets_every_element_once(tmp_path, side):
+    options = ["--dispatchers", "2", "--dispatcher-side", side]
+    how = side if side == "training" else "each"
+    assert elements_of_ranks(tmp_path, how, 2, *options) == [ALL, ALL]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ranks_that_share_a_dataset_get_each_element_once(tmp_path):
+    first, second = elements_of_ranks(tmp_path, "shared", 2)
+    assert sorted(first + second) == ALL
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_ranks_that_take_turns_get_equally_many(tmp_path):
+    first, second = elements_of_ranks(tmp_path, "turns", 1)
+    assert len(first) == len(second) == 70
+
+
+def test_the_file_is_for_its_owner(tmp_path):
+    file = tmp_path / "service.json"
+    a_config().write(str(file))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["service.json"]
+    assert TfDataServiceConfig.read(str(file)) == a_config()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"key": "x"}'])
+def test_another_file_is_refused(tmp_path, text):
+    file = tmp_path / "service.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="does not describe a data service"):
+        TfDataServiceConfig.read(str(file))
+
+
+def test_a_file_that_never_comes(tmp_path, monkeypatch):
+    monkeypatch.setattr(compute_service, "_PATIENCE", 0.1)
+    with pytest.raises(TimeoutError, match=r"gone.json was not written within 0.1 s"):
+        TfDataServiceConfig.read(str(tmp_path / "gone.json"), wait_for_file_creation=True)
+
+
+def test_who_meets_there(meeting):
+    client = meeting.compute_client()
+    client.register_dispatcher(3, "host:1")
+    assert client.wait_for_dispatcher_registration(3, 5) == "host:1"
+    with pytest.raises(TimeoutError, match=r"dispatcher 4 of the data service at .* within 0.2 s"):
+        client.wait_for_dispatcher_registration(4, 0.2)
+    client.register_worker_for_dispatcher(3, 0)
+    with pytest.raises(TimeoutError, match="all 2 workers of dispatcher 3"):
+        client.wait_for_dispatcher_worker_registration(3, 0.2)
+    client.register_worker_for_dispatcher(3, 1)
+    client.wait_for_dispatcher_worker_registration(3, 5)
+    client.shutdown()
+    client.wait_for_shutdown()
+
+
+def test_another_key_gets_nothing(meeting):
+    stranger = dataclasses.replace(meeting, key=bytes(32), timeout=1).compute_client()
+    with pytest.raises(Exception, match=r"secret|key|proof|prove"):
+        stranger.register_dispatcher(0, "elsewhere:1")
+    with pytest.raises(TimeoutError):
+        meeting.compute_client().wait_for_dispatcher_registration(0, 0.2)
+
+
+def test_arguments_that_make_no_sense():
+    dataset = tf.data.Dataset.range(3)
+    with pytest.raises(RuntimeError, match="run in the training"):
+        dataset.send_to_data_service(a_config(dispatcher_side="training"), 0)
+    with pytest.raises(ValueError, match="reuse_dataset=True and size"):
+        dataset.send_to_data_service(a_config(), 0, round_robin=True)
+    with pytest.raises(ValueError, match="dispatcher_side is 'both'"):
+        a_config(dispatcher_side="both")
+    with pytest.raises(ValueError, match="dispatchers is 0"):
+        a_config(dispatchers=0)
