@@ -25,6 +25,7 @@ for pickler in (cloudpickle, pyspark.cloudpickle):
 
 OPTIONS = {
     "spark.driver.host": "127.0.0.1",
+    "spark.task.maxFailures": "40",  # of tests that kill many executors
     "spark.executor.memory": "512m",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -5,10 +5,18 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from load import within
+
+
+class Step(NamedTuple):
+    """A step of ``spark_programs.trains_until``."""
+
+    number: int
+    time: float
+    ranks: list[int]  # their processes
 
 
 class Running:
@@ -36,6 +44,22 @@ class Running:
                 return [psutil.Process(int(pid)) for pid in pids]
             time.sleep(0.02)
         raise AssertionError(f"not {ranks} ranks: {self.output.getvalue()}, {self.result}")
+
+    def steps(self) -> list[Step]:
+        """Those that rank 0 has told."""
+        pattern = r"\[0\]<stdout>:step (\d+) of \d+ ranks at (\S+) with \[(.*)\]"
+        found = re.findall(pattern, self.output.getvalue())
+        return [Step(int(n), float(when), [int(pid) for pid in pids.split(",")]) for n, when, pids in found]
+
+    def wait_for_step(self, ranks: int, without: int | None = None, seconds: float = 60) -> Step:
+        """The next step of so many ranks at least, and without one of them."""
+        seen, end = len(self.steps()), time.monotonic() + within(seconds)
+        while time.monotonic() < end and self._thread.is_alive():
+            for step in self.steps()[seen:]:
+                if len(step.ranks) >= ranks and without not in step.ranks:
+                    return step
+            time.sleep(0.02)
+        raise AssertionError(f"no step of {ranks} ranks: {self.output.getvalue()[-2000:]}, {self.result}")
 
     def finish(self, seconds: float = 30) -> Any:
         """What came of it."""

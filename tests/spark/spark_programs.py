@@ -57,3 +57,28 @@ def fails(culprit):
     if hvd.rank() == culprit:
         raise ZeroDivisionError("planted")
     exchanges()
+
+
+def trains_until(path):
+    """Trains as long as there is no such file; prints who is there in each generation, and each step that was
+    committed before and is done again.
+    """
+    from horovod import elastic
+    from horovod.common import basics as hvd
+    from horovod.common.collective.byte_objects import objects
+    from horovod.elastic.decorator import run_with
+
+    hvd.init()
+
+    @run_with()
+    def loop(state):
+        print(f"pid {os.getpid()} is there", flush=True)
+        while not objects.broadcast_object(os.path.exists(path), root_rank=0):
+            there = objects.allgather_object(os.getpid())
+            time.sleep(0.02)
+            state.step += 1
+            print(f"step {state.step} of {len(there)} ranks at {time.time()} with {there}", flush=True)
+            state.commit()
+        return hvd.rank(), hvd.size(), state.step
+
+    return loop(elastic.ObjectState(objects.broadcast_object, hvd.rank, step=0))

@@ -3,9 +3,11 @@
 HVD_TEST_KILLS=10 pytest tests/spark/test_spark_kills.py -rP
 """
 
+import itertools
 import os
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,7 +18,7 @@ from load import within
 import horovod.spark
 
 TIMES = int(os.environ.get("HVD_TEST_KILLS", "1"))
-TELL_SECONDS = 4.0
+TELL_SECONDS, GO_ON_SECONDS = 4.0, 6.0
 
 
 def start() -> tuple[Running, list[psutil.Process]]:
@@ -55,3 +57,27 @@ def test_a_cancelled_job_leaves_no_process(session: Any) -> None:
     error = job.finish()
     assert isinstance(error, RuntimeError) and "cancel" in str(error).lower(), error
     wait_until_gone(family)
+
+
+def test_an_elastic_job_goes_on(session: Any, tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    limits = {"num_proc": 2, "min_num_proc": 1, "max_num_proc": 2}
+    arguments = [str(stop)]
+    job = Running(
+        lambda out: horovod.spark.run_elastic(programs.trains_until, arguments, stdout=out, **limits)
+    )
+    took = []
+    for _ in range(TIMES):
+        step = job.wait_for_step(2)
+        victim = step.ranks[-1]
+        executor_of(psutil.Process(victim)).kill()
+        begin = time.time()
+        took.append(job.wait_for_step(1, without=victim).time - begin)
+    job.wait_for_step(2)
+    stop.touch()
+    results = job.finish(60)
+    print(f"run_elastic: median {statistics.median(took):.2f} s, worst {max(took):.2f} s, {len(took)} kills")
+    assert [result[:2] for result in results] == [(0, 2), (1, 2)], results
+    assert max(took) < within(GO_ON_SECONDS)
+    numbers = [step.number for step in job.steps()]
+    assert all(b - a in (0, 1) for a, b in itertools.pairwise(numbers)), numbers  # no commit is lost

@@ -1,4 +1,4 @@
-"""``horovod.spark.run``."""
+"""``horovod.spark.run`` and ``run_elastic``: their arguments."""
 
 import math
 import os
@@ -90,18 +90,98 @@ def run(
     plan = job.Plan(
         count,
         count,
-        [
-            "-np",
-            str(count),
-            "--wait-for-hosts",
-            str(count),
-            *_options(seconds, verbose, prefix_output_with_timestamp),
-        ],
-        {**_threads(context), **nics_to_env_var(nics), **(env or {})},
+        _words({"-np": count, "--wait-for-hosts": count}, seconds, verbose, prefix_output_with_timestamp),
+        _variables(context, nics, env),
         seconds,
         executable,
         stdout,
         stderr,
+    )
+    return job.run(context, plan, fn, args, kwargs or {})
+
+
+def run_elastic(
+    fn: Callable[..., Result],
+    args: Sequence[object] = (),
+    kwargs: Mapping[str, object] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    start_timeout: float | None = None,
+    elastic_timeout: float | None = None,
+    reset_limit: int | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+    verbose: int = 1,
+    nics: str | Iterable[str] | None = None,
+    prefix_output_with_timestamp: bool = False,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Result]:
+    """Likewise a job that goes on when executors or ranks are lost, and uses executors that come.
+
+    Each task is a host of its own, of one rank. Spark starts a task again whose executor is lost, and the new
+    one joins the job, up to ``spark.task.maxFailures`` times.
+
+    Args:
+        fn: what each rank calls, and each that comes later; it calls ``hvd.init()``, and has its training in
+            a function with ``@hvd.elastic.run``.
+        args: see ``run``, as for all arguments that are not named here.
+        kwargs: see there.
+        num_proc: with so many ranks the job begins; by default as many as the application runs tasks.
+        min_num_proc: it goes on as long as there are so many, ``num_proc`` by default.
+        max_num_proc: to so many it may grow, ``num_proc`` by default. There are as many tasks.
+        start_timeout: how many seconds ``num_proc`` tasks have to start.
+        elastic_timeout: how many seconds the job may be without ``min_num_proc`` ranks, 600 by default.
+        reset_limit: how often its ranks may start again.
+        env: see ``run``.
+        stdout: see there.
+        stderr: see there.
+        verbose: see there.
+        nics: see there.
+        prefix_output_with_timestamp: see there.
+        min_np: deprecated, use ``min_num_proc``.
+        max_np: deprecated, use ``max_num_proc``.
+
+    Returns:
+        What the function returned on each rank that did its work to the end, in the order of the ranks.
+
+    Raises:
+        ValueError: as of ``run``.
+        TimeoutException: not all tasks have started in time.
+        RuntimeError: the job cannot go on; the text has the launcher's report.
+        Exception: what the function raised on the last ranks.
+    """
+    for old, new in (("min_np", min_np), ("max_np", max_np)):
+        if new is not None:
+            text = f"horovod.spark.run_elastic: {old} is deprecated, use {old.replace('np', 'num_proc')}"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+    context = _context("run_elastic")
+    count = _count(num_proc, context)
+    most = max_num_proc or max_np or count
+    fewest = min_num_proc or min_np or count
+    if not fewest <= count <= most:
+        raise ValueError(f"horovod.spark.run_elastic: {fewest} <= num_proc={count} <= {most} does not hold")
+    seconds = _start_seconds(start_timeout)
+    options: dict[str, float | None] = {
+        "-np": count,
+        "--min-np": fewest,
+        "--max-np": most,
+        "--wait-for-hosts": 1,
+        "--slots-per-host": 1,
+        "--reset-limit": reset_limit,
+        "--elastic-timeout": elastic_timeout,
+    }
+    plan = job.Plan(
+        most,
+        count,
+        _words(options, seconds, verbose, prefix_output_with_timestamp),
+        _variables(context, nics, env),
+        seconds,
+        stdout=stdout,
+        stderr=stderr,
+        goes_on=True,
     )
     return job.run(context, plan, fn, args, kwargs or {})
 
@@ -136,14 +216,21 @@ def _start_seconds(given: float | None) -> float:
         raise ValueError(f"{_START_VARIABLE}: {text!r} is no number") from None
 
 
-def _options(start_seconds: float, verbose: int, has_time: bool) -> list[str]:
-    words = ["--start-timeout", str(math.ceil(start_seconds) + _RANKS_SECONDS)]
+def _words(
+    options: Mapping[str, float | None], start_seconds: float, verbose: int, has_time: bool
+) -> list[str]:
+    """Of horovodrun."""
+    given = {**options, "--start-timeout": start_seconds + _RANKS_SECONDS}
+    numbers = {name: str(math.ceil(value)) for name, value in given.items() if value is not None}
+    words = [word for option in numbers.items() for word in option]
     words += ["--verbose"] if verbose >= 2 else []
     return words + (["--prefix-output-with-timestamp"] if has_time else [])
 
 
-def _threads(context: SparkContext) -> dict[str, str]:
-    """What the user has said for the executors; Spark itself says one for each core of a task."""
+def _variables(
+    context: SparkContext, nics: str | Iterable[str] | None, env: Mapping[str, str] | None
+) -> dict[str, str]:
+    """For the ranks. Spark itself says one thread for each core of a task, if the user says nothing."""
     name = "OMP_NUM_THREADS"
     said = context.getConf().get(f"spark.executorEnv.{name}", "")
-    return {name: said} if said else {}
+    return {**({name: said} if said else {}), **nics_to_env_var(nics), **(env or {})}

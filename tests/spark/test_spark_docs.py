@@ -1,0 +1,19 @@
+"""What users begin with runs: the code of docs/spark.md."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_code_of_the_page(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    marked = r"^<!-- not run: it needs Spark; tests/spark runs it -->\n```python\n(.*?)^```$"
+    blocks = re.findall(marked, page, re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = {"__name__": "page"}
+    exec("\n".join(blocks), found)
+    assert len(blocks) == 2 and len(found["states"]) == 2 and found["ranks"] == [0, 1]
+    assert "[1]<stdout>:loss 0." in capsys.readouterr().out
