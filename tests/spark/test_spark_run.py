@@ -81,3 +81,16 @@ def test_speculation_is_refused(session: Any, monkeypatch: pytest.MonkeyPatch) -
             horovod.spark.run(programs.identity, ["never"])
     finally:
         conf.set("spark.speculation", "false")
+
+
+def test_horovod_runner(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    runner = horovod.spark.HorovodRunner
+    numbers, _, _ = runner(np=2, driver_log_verbosity="all").run(programs.identity, greeting="hello")
+    assert numbers == [0, 2, 0, 2, 0, 1] and "[1]<stdout>:hello from rank 1" in capsys.readouterr().out
+    assert runner(np=0).run(programs.identity, greeting="hello")[0][1] == 2  # as many as there are slots
+    assert runner(np=-1).run(programs.identity, greeting="on the driver")[0] == [0, 1, 0, 1, 0, 1]
+    assert "hello" not in capsys.readouterr().out
+    with pytest.raises(ValueError, match="runs 2 tasks at a time"):
+        runner(np=3).run(programs.identity, greeting="never")
+    with pytest.raises(ValueError, match="log_callback_only"):
+        runner(np=1, driver_log_verbosity="some")

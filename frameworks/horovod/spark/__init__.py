@@ -13,6 +13,7 @@ try:
 except ImportError as error:
     raise ImportError("horovod.spark needs PySpark: pip install 'horovod[spark]'") from error
 
+from horovod.spark.notebooks import HorovodRunner
 from horovod.spark.runner import run, run_elastic
 
-__all__ = ["run", "run_elastic"]
+__all__ = ["HorovodRunner", "run", "run_elastic"]
