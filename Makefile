@@ -114,11 +114,11 @@ test: venv ## Run the tests, every group, and end with one table and what failed
 define core_tests
 	$(CMAKE) -S . -B build/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DHVD_BUILD_TESTS=ON \
 	  -DHVD_BUILD_PYTHON=OFF -DHVD_WERROR=$(WERROR) -DHVD_SANITIZE=$(2) >build/$(1).log || { cat build/$(1).log; exit 1; }
-	$(CMAKE) --build build/$(1)
-	$(BIN)/ctest --test-dir build/$(1) --output-on-failure -j $(JOBS)
+	$(CMAKE) --build build/$(1) $(if $(ONLY),--target test_$(ONLY))
+	$(BIN)/ctest --test-dir build/$(1) --output-on-failure -j $(JOBS) $(if $(ONLY),-R '^core\.$(ONLY)$$')
 endef
 
-test-core: venv ## Run the core's tests (C++, ranks are threads)
+test-core: venv ## Run the core's tests (C++, ranks are threads), or ONLY=config
 	@mkdir -p build
 	$(call core_tests,core-tests,)
 

@@ -22,6 +22,11 @@ def test_figures_fit_each_other(ranks: int) -> None:
         assert row["busbw_gbs"] == pytest.approx(share * row["algbw_gbs"])
 
 
+def test_an_operation_that_does_not_exist_is_an_error() -> None:
+    status, stdout, stderr = Launcher().run("bench", "-np", "1", "--", "--operation", "alreduce")
+    assert (status, stdout) == (2, b"") and b"invalid choice: 'alreduce'" in stderr, stderr
+
+
 def test_the_table_fits_a_terminal() -> None:
     status, stdout, _ = Launcher().run(
         "bench", "-np", "2", "--", "--operation", "allreduce", "--max-bytes", "5000"

@@ -111,6 +111,8 @@ def test_the_network_between_hosts() -> None:
         ("-np 2 --start-time 3 prog", "no option --start-time; did you mean --start-timeout?"),
         ("--np 2 prog", "no option --np; did you mean -np?"),
         ("-np 2 --host a:2 prog", "did you mean --hosts?"),
+        ("-np 2 -host a:2 prog", "no option -host; did you mean --hosts?"),
+        ("-np 2 -hostfle f prog", "no option -hostfle; did you mean -hostfile?"),
         ("-np 2 --timeline=t.json prog", "did you mean --timeline-filename?"),
         ("-np 2 --fancy prog", "there is no option --fancy (see"),
         ("-np 2 --fusion-threshold-mb -1 prog", "--fusion-threshold-mb"),

@@ -17,6 +17,7 @@ from horovod.runner.command_line.words import remark
         (["help"], False, "--help describes all options"),
         (["run", "python", "train.py"], False, "leave it out"),
         (["check"], False, "--check-build"),
+        (["check-build"], False, "--check-build"),
         (["python"], False, "name a script"),
         (["/usr/bin/python3.12"], False, "--stdin-rank 0"),
         (["python"], True, None),

@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import NoReturn
 
 from horovod.bootstrap.text import escaped
 
@@ -28,13 +29,29 @@ class Row:
 
 def given(parser: argparse.ArgumentParser, words: Sequence[str]) -> dict[str, object]:
     """What ``words`` say, by attribute, without defaults."""
+    for word in words:
+        if _is_no_flag(parser, word):
+            _refuse(parser, word)
     blank = argparse.Namespace(**{action.dest: _ABSENT for action in parser._actions})
     known, unknown = parser.parse_known_args(words, blank)
     if unknown:
-        flag = unknown[0].partition("=")[0]
-        parser.error(f"there is no option {flag}{_nearest(parser, flag)}")
+        _refuse(parser, unknown[0])
     found = vars(known)
     return {name: value for name, value in found.items() if value is not _ABSENT}
+
+
+def _is_no_flag(parser: argparse.ArgumentParser, word: str) -> bool:
+    """Of a word behind one dash: argparse takes -hosts for the switch -h and the rest of the word."""
+    if len(word) < 3 or word[0] != "-" or not word[1].isalpha() or " " in word:
+        return False
+    flags = {flag: action for action in parser._actions for flag in action.option_strings}
+    letter = flags.get(word[:2])  # a value may follow at once, as in -p22
+    return word.partition("=")[0] not in flags and (letter is None or letter.nargs == 0)
+
+
+def _refuse(parser: argparse.ArgumentParser, word: str) -> NoReturn:
+    flag = word.partition("=")[0]
+    parser.error(f"there is no option {flag}{_nearest(parser, flag)}")
 
 
 def _nearest(parser: argparse.ArgumentParser, flag: str) -> str:
@@ -43,7 +60,8 @@ def _nearest(parser: argparse.ArgumentParser, flag: str) -> str:
 
     shown = [action.option_strings for action in parser._actions if action.help != argparse.SUPPRESS]
     flags = [each for strings in shown for each in strings]
-    same = [each for each in flags if each.lstrip("-") == flag.lstrip("-")]
+    name = flag.lstrip("-")
+    same = [each for each in flags if each.lstrip("-") in (name, f"{name}s")]
     begun = [each for each in flags if len(flag) > 3 and each.startswith(flag)]
     near = same or begun or difflib.get_close_matches(flag, flags, n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""

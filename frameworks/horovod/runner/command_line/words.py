@@ -12,6 +12,7 @@ _MEANT = {
     "launch": f"leave it out: {_START}",
     "start": f"leave it out: {_START}",
     "check": "horovodrun --check-build says what this installation can do",
+    "check-build": "horovodrun --check-build says what this installation can do",
     "config": "horovodrun --print-config prints the value of each option",
 }
 _PYTHON = re.compile(r"python[0-9.]*")

@@ -157,14 +157,17 @@ def _let_see(
 
 def _close(job: Job, seconds: float, status: int, notes: Sequence[str]) -> None:
     """The last line of a job, for people: how long it took, and where its files are."""
-    whole = int(seconds)
-    minutes = (
-        f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02} h" if whole >= 60 else f"{seconds:.1f} s"
-    )
     what = [f"status {status}"] if status else []
-    what += [f"{job.size} rank{'s' if job.size > 1 else ''}", minutes, *notes]
+    what += [f"{job.size} rank{'s' if job.size > 1 else ''}", _duration(seconds), *notes]
     what += [f"output in {job.output.folder}"] if job.output.folder else []
     print(f"horovodrun: {escaped(', '.join(what))}", file=sys.stderr)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes == 0:
+        return f"{seconds:.1f} s"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _give_up(journal: Journal, text: str, status: int) -> int:

@@ -88,7 +88,9 @@ def _slow_links() -> list[Finding]:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="horovodrun bench [options] --", allow_abbrev=False)
-    parser.add_argument("--operation", metavar="NAME", help="this one only, such as allreduce")
+    parser.add_argument(
+        "--operation", choices=_operations(1), metavar="NAME", help="this one only, such as allreduce"
+    )
     parser.add_argument("--min-bytes", type=int, default=1 << 10, metavar="N", help="the least size (1 KiB)")
     parser.add_argument("--max-bytes", type=int, default=64 << 20, metavar="N", help="the largest (64 MiB)")
     parser.add_argument("--factor", type=int, default=4, metavar="N", help="from one size to the next (4)")
