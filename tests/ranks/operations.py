@@ -85,11 +85,19 @@ def _reduction(case: Case) -> tuple[dict[str, Any], tuple[float, float]]:
     return {"op": OPS[case.op], "prescale_factor": factors[0], "postscale_factor": factors[1]}, factors
 
 
+def _added_up(case: Case, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """What a reduction is made of: members that have joined bring zeros, which turn -0.0 into 0.0, or what
+    changes nothing.
+    """
+    if case.op in ("Sum", "Average", "Adasum"):
+        return [a if m in case.here else np.zeros_like(a) for m, a in enumerate(arrays)]
+    return case.of_those_here(arrays)
+
+
 def _allreduce(case: Case) -> Plan:
     (options, factors), arrays, bound = _reduction(case), case.inputs(), 0.0
-    taking_part = case.of_those_here(arrays)
+    taking_part = _added_up(case, arrays)
     if case.op == "Adasum":
-        taking_part = [a if m in case.here else np.zeros_like(a) for m, a in enumerate(arrays)]
         bound = 64 * reference.DIGITS[case.dtype] * float(max(np.abs(a).max(initial=0) for a in arrays))
     expected = reference.allreduce(taking_part, case.dtype, options["op"], *factors, ranks=case.ranks)
     return Plan(_mine(case, arrays), [expected], options, bound)
@@ -97,7 +105,7 @@ def _allreduce(case: Case) -> Plan:
 
 def _reducescatter(case: Case) -> Plan:
     (options, factors), arrays = _reduction(case), case.inputs()
-    taking_part = case.of_those_here(arrays)
+    taking_part = _added_up(case, arrays)
     expected = reference.reducescatter(
         taking_part, case.dtype, options["op"], case.me, *factors, ranks=case.ranks
     )
