@@ -86,6 +86,9 @@ def ranks_use_trees() -> None:
     check(lambda t: hvd.allreduce(t, op=hvd.Max), np.full(3, size - 1), np.arange(4) + size - 1)
     check(lambda t: hvd.broadcast(t, 1, name="t"), np.ones(3), np.arange(4) + 1)
     check(hvd.allgather, np.repeat(ranks, 3), np.concatenate([np.arange(4) + rank for rank in ranks]))
+    for empty in ({}, None, [], [None]):
+        for call in (hvd.allreduce, hvd.allgather, hvd.alltoall, hvd.reducescatter):
+            assert call(empty) == jax.jit(call)(empty) == empty
     assert hvd.allreduce(3.5) == 3.5 and hvd.allreduce(np.float32(2)).dtype == np.float32
     halves = hvd.allreduce(jnp.full(5, 0.1, jnp.float32), compression=hvd.Compression.fp16)
     assert halves.dtype == jnp.float32 and abs(halves[0] - 0.1) < 1e-4
@@ -100,7 +103,6 @@ def ranks_bring_other_shapes() -> tuple[str, str]:
     with pytest.raises(jax.errors.JaxRuntimeError) as caught:
         jax.jit(hvd.allreduce)(jnp.ones(3 + hvd.rank()))
     text = str(caught.value)
-    hvd.elastic.internals.let_programs_end()  # what is called next comes not behind it
     np.testing.assert_array_equal(jax.jit(hvd.allreduce)(jnp.ones(3)), np.ones(3))
     with pytest.raises(jax.errors.JaxRuntimeError, match="other numbers of rows"):
         jax.jit(hvd.allgather)(jnp.ones(3 + hvd.rank()))
@@ -112,6 +114,27 @@ def test_ranks_that_disagree_get_one_text(run_ranks) -> None:
     assert told == other
     code, text = told
     assert code == "FAILED_PRECONDITION" and "rank 0 sent [3]" in text, text
+
+
+def ranks_fail_behind_their_backs() -> list[str]:
+    """A program that has not run when the call of it returns."""
+    hvd.init()
+    step = jax.jit(lambda x: hvd.allreduce(x @ x.T).sum())
+    called = step(jnp.ones((300 + hvd.rank(), 300)))
+    texts = []
+    for wait in (called.block_until_ready, hvd.barrier):
+        with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+            wait()
+        texts.append(str(caught.value))
+    hvd.barrier()
+    assert step(jnp.ones((300, 300))) == 300**3
+    assert hvd.allreduce(1.0) == 1.0
+    return texts
+
+
+def test_the_error_of_a_program_is_told_to_the_next_operation_once(run_ranks) -> None:
+    first, second = run_ranks(2, ranks_fail_behind_their_backs)
+    assert first == second and all("rank 1 sent [301, 301]" in text for text in first), first
 
 
 def rank_dies_in_a_program(folder: str) -> tuple[float, str]:
@@ -151,14 +174,70 @@ def ranks_make_mistakes() -> None:
             jax.jit(wrong)(jnp.ones(3))
     with pytest.raises(TypeError, match="without _async"):
         jax.jit(hvd.allreduce_async)(jnp.ones(3))
-    with pytest.raises(ValueError, match="complex64 is not supported"):
-        jax.jit(hvd.allreduce)(jnp.ones(3, jnp.complex64))
+    with pytest.raises(TypeError, match="without _async"):
+        jax.jit(lambda x: hvd.synchronize(hvd.allreduce_async(1.0)) * x)(jnp.ones(3))
+    for odd in (jnp.ones(3, jnp.complex64), jax.random.key(0)):
+        for call in (hvd.allreduce, jax.jit(hvd.allreduce)):
+            with pytest.raises(ValueError, match=f"{odd.dtype} is not supported"):
+                call(odd)
+        with pytest.raises(ValueError, match=f"'odd'.* is of type {odd.dtype}.*use hvd.broadcast_object"):
+            hvd.broadcast_parameters({"first": jnp.ones(3), "odd": odd})
+    for params in (jnp.ones(3), np.ones(3)):
+        with pytest.raises(ValueError, match="is traced"):
+            jax.jit(lambda x, params=params: hvd.broadcast_parameters(params) * x)(2.0)
     with pytest.raises(ValueError, match="is traced"):
         jax.jit(hvd.broadcast_parameters)(jnp.ones(3))
+    jax.config.update("jax_enable_x64", False)
+    with pytest.raises(OverflowError):
+        hvd.allreduce(2**40)
 
 
 def test_mistakes_are_told_before_anything_is_sent(run_ranks) -> None:
     run_ranks(2, ranks_make_mistakes)
+
+
+def ranks_reduce_what_is_known_when_traced() -> None:
+    """It is a part of the program all the same: ranks do not trace together."""
+    hvd.init()
+    size, array = hvd.size(), jnp.full(3, float(hvd.rank()))
+    summed = np.full(3, sum(range(size)))
+    for constant, expected in ((array, summed), (np.asarray(array), summed), (1.0, size)):
+
+        def scaled(x: Any, constant: Any = constant) -> Any:
+            return x * hvd.allreduce(constant, op=hvd.Sum)
+
+        if hvd.rank() == 0:
+            jax.jit(scaled).lower(2.0)
+        np.testing.assert_array_equal(jax.jit(scaled)(1.0), expected)
+        assert jax.grad(lambda x, scaled=scaled: scaled(x).sum())(1.0) == np.sum(expected)
+    assert jax.jit(lambda x: x * hvd.metric.get_global_mean(2 * hvd.rank()))(1.0) == size - 1
+
+
+def test_what_is_known_when_it_is_traced(run_ranks) -> None:
+    run_ranks(2, ranks_reduce_what_is_known_when_traced)
+
+
+def ranks_remove_a_set() -> int:
+    """How often a function was traced."""
+    hvd.init(process_sets="dynamic")
+    some, traced = hvd.ProcessSet([0, 2]), []
+
+    @jax.jit
+    def summed(x: Any) -> Any:
+        traced.append(1)
+        return hvd.allreduce(x, op=hvd.Sum, process_set=some)
+
+    for _ in range(2):
+        hvd.add_process_set(some)
+        for _ in range(2):
+            if some.included():
+                np.testing.assert_array_equal(summed(jnp.ones(2)), [2, 2])
+        hvd.remove_process_set(some)
+    return len(traced)
+
+
+def test_functions_are_compiled_anew_for_another_process_set(run_ranks) -> None:
+    assert run_ranks(3, ranks_remove_a_set) == [2, 0, 2]
 
 
 def rank_begins_again() -> int:

@@ -94,6 +94,12 @@ global_process_set = _make_global()
 # What the engine knows besides the global set, by number.
 _registered: dict[int, ProcessSet] = {}
 _lock = threading.RLock()  # one change at a time
+_removal_callbacks: list[Callable[[], None]] = []
+
+
+def on_removal(callback: Callable[[], None]) -> None:
+    """Runs ``callback`` after every ``remove_process_set``: the number of a set is no set's any more."""
+    _removal_callbacks.append(callback)
 
 
 def with_ranks(ranks: list[int] | None) -> ProcessSet:
@@ -194,6 +200,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         _core.remove_process_set(number)
         del _registered[number]
         _invalidate(process_set)
+    for callback in _removal_callbacks:
+        callback()
     return True
 
 

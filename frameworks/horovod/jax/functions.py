@@ -11,14 +11,16 @@ from horovod.common import remarks
 from horovod.common.collective.byte_objects import objects
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training.broadcasts import agree_on_tensors
+from horovod.jax import internals
 from horovod.jax.operations import ops
+from horovod.jax.tensors import is_supported
 
 
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
     """See ``ObjectCollectives.broadcast_object``; behind the compiled functions that were called before."""
-    jax.effects_barrier()
+    internals.wait_for_programs()
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
 
@@ -26,7 +28,7 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """See ``ObjectCollectives.allgather_object``; behind the compiled functions that were called before."""
-    jax.effects_barrier()
+    internals.wait_for_programs()
     return objects.allgather_object(obj, name, process_set)
 
 
@@ -64,10 +66,13 @@ def broadcast_parameters(
 
 
 def _problem_with(name: str, leaf: Any) -> str | None:
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, jax.core.Tracer) or internals.is_tracing():
         return f"{name} is traced: call hvd.broadcast_parameters outside of jit and grad"
     if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, int, float, bool)):
         return f"{name} is a {type(leaf).__name__}, not an array; use hvd.broadcast_object for it"
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is not None and not is_supported(dtype):
+        return f"{name} is of type {dtype}, which operations do not have; use hvd.broadcast_object for it"
     return None
 
 

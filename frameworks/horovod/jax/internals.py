@@ -1,5 +1,6 @@
 """What this adapter takes from inside JAX, which has no public name for it: effects that keep operations in
-order, and the operation by which a compiled program calls a function. JAX's own callbacks are made of both.
+order, and the operation by which a compiled program calls a function, of which JAX's own callbacks are made;
+and whether JAX traces.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import jax
 
 try:
-    from jax._src import dispatch, effects
+    from jax._src import core, dispatch, effects
     from jax._src.interpreters import mlir
 except ImportError as error:
     raise ImportError(
@@ -41,6 +42,13 @@ for _kind in (
     effects.custom_derivatives_allowed_effects,
 ):
     _kind.add_type(CollectiveEffect)
+
+
+def is_tracing() -> bool:
+    """Whether JAX traces what this thread runs: then arrays whose values are known, too, are a part of a
+    program, which runs more often than it is traced.
+    """
+    return not core.trace_state_clean()
 
 
 def call_in_order(ctx: Any, target: str, operands: Any, attributes: dict[str, Any]) -> Any:
@@ -79,6 +87,17 @@ def _type_of(aval: Any) -> Any:
 
 def _row_major(aval: Any) -> tuple[int, ...]:
     return tuple(reversed(range(len(aval.shape))))
+
+
+def wait_for_programs() -> None:
+    """Waits until the programs that this thread has called have run. The error of one that has failed is
+    raised once: what is called next need not come behind it.
+    """
+    try:
+        jax.effects_barrier()
+    except BaseException:
+        dispatch.runtime_tokens.clear()  # of this thread
+        raise
 
 
 def let_programs_end() -> None:

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 
 from horovod.common.collective.byte_objects import mean_of_plain
 from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.jax import internals
+from horovod.jax.tensors import as_array
 from horovod.jax.trees import allreduce
 
 
@@ -28,8 +30,9 @@ def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet
         ValueError, TensorMismatchError: the shapes or types differ; on all ranks.
         HorovodInternalError: a rank is gone.
     """
-    if not isinstance(value, jax.Array):
-        jax.effects_barrier()
+    if not isinstance(value, jax.Array) and not internals.is_tracing():
+        internals.wait_for_programs()
         return mean_of_plain(value, name, process_set)
-    wide = value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
+    array = as_array(value)
+    wide = array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
     return allreduce(jax.lax.stop_gradient(wide), name=name, process_set=process_set)

@@ -10,7 +10,7 @@ import jax
 
 from horovod.common import basics
 from horovod.common.collective.collectives import Collectives
-from horovod.common.process_sets import ProcessSet, global_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set, on_removal
 from horovod.jax import internals, primitive
 from horovod.jax.tensors import JaxGlue
 from horovod.jax.traced import run_traced
@@ -36,12 +36,12 @@ class JaxCollectives(Collectives[jax.Array]):
         Raises:
             HorovodInternalError: a rank is gone.
         """
-        jax.effects_barrier()
+        internals.wait_for_programs()
         super().barrier(process_set)
 
     def join(self, device: int = -1) -> int:
         """See Collectives."""
-        jax.effects_barrier()
+        internals.wait_for_programs()
         return super().join(device)
 
 
@@ -51,4 +51,5 @@ primitive.define(ops)
 basics.before_shutdown(internals.let_programs_end)
 basics.on_shutdown(ops.reset)
 basics.on_shutdown(jax.clear_caches)  # compiled functions have the ranks of this job as constants
+on_removal(jax.clear_caches)  # and the numbers of process sets
 os.register_at_fork(after_in_child=ops.reset_in_child)

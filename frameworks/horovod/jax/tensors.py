@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from horovod.common.collective.tensor_glue import DTYPES, Output, Placement, Purpose, Result, Spec, TensorGlue
+from horovod.jax import internals
 
 _NUMBERS = {
     np.dtype(getattr(jnp, name if name != "bool" else "bool_")): number
@@ -23,28 +24,38 @@ _INT32_MAX = np.iinfo(np.int32).max
 
 def dtype_number(tensor: Any) -> int:
     """The number of an array's type; ValueError for one that the core does not have."""
-    number = _NUMBERS.get(np.dtype(tensor.dtype))
-    if number is None:
+    if not is_supported(tensor.dtype):
         raise ValueError(f"Tensor type {tensor.dtype} is not supported.")
-    return number
+    return _NUMBERS[tensor.dtype]
+
+
+def is_supported(dtype: Any) -> bool:
+    """Whether the core has the type."""
+    return dtype in _NUMBERS  # as it is: numpy has no such type for a key of random numbers
 
 
 def as_array(tensor: Any) -> jax.Array:
     """What is given, as an array of JAX; without a compiled function for each shape, as jnp.asarray has."""
-    return tensor if isinstance(tensor, jax.Array) else jax.device_put(np.asarray(tensor))
+    if isinstance(tensor, jax.Array):
+        return tensor
+    array = np.asarray(tensor)
+    if isinstance(tensor, int):  # OverflowError where it has more bits than JAX has
+        array = np.asarray(tensor, jax.dtypes.canonicalize_dtype(array.dtype))
+    return jax.device_put(array)
 
 
 def place(tensor: Any, result: Result, purpose: Purpose) -> Placement[jax.Array]:
     """See TensorGlue. Waits for the array, and for the compiled functions that were called before: their
     operations come first on every rank.
     """
-    if isinstance(tensor, jax.core.Tracer):
+    array = as_array(tensor)
+    if isinstance(array, jax.core.Tracer):
         raise TypeError(
             "Inside a function that JAX traces, use the form of the operation without _async: XLA itself "
             "goes on with the rest of the program meanwhile."
         )
-    array = as_array(tensor)
-    jax.effects_barrier()
+    number = dtype_number(array)
+    internals.wait_for_programs()
     source = np.ascontiguousarray(np.asarray(array)).reshape(array.shape)
     target = None if result is Result.FROM_CORE else np.empty(source.shape, source.dtype)
 
@@ -52,7 +63,7 @@ def place(tensor: Any, result: Result, purpose: Purpose) -> Placement[jax.Array]
         return jax.device_put(_adopt(output) if target is None else target, _home(array))
 
     to, room = (0, 0) if target is None else (target.ctypes.data, target.nbytes)
-    spec = (source.ctypes.data, to, dtype_number(array), source.shape, source.nbytes, room)
+    spec = (source.ctypes.data, to, number, source.shape, source.nbytes, room)
     return Placement(spec, (source, target), finish)
 
 
@@ -122,4 +133,4 @@ class JaxGlue(TensorGlue[jax.Array]):
 
     def records_gradient(self, tensor: jax.Array) -> bool:
         """Whether JAX traces: then it is a part of a program, compiled or to be differentiated."""
-        return isinstance(tensor, jax.core.Tracer)
+        return isinstance(tensor, jax.core.Tracer) or internals.is_tracing()

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from horovod.common.collective.gradients import RecordedOperation, gradient_op
+from horovod.common.basics import rank
+from horovod.common.collective.gradients import RecordedOperation, gradient_op, scattered_gradients
 from horovod.common.collective.operations import (
     ALLGATHER,
     ALLREDUCE,
@@ -17,7 +20,9 @@ from horovod.common.collective.operations import (
     REDUCESCATTER,
 )
 from horovod.common.process_sets import ProcessSet
+from horovod.jax import internals
 from horovod.jax.primitive import Call, collective_p
+from horovod.jax.tensors import as_array
 
 if TYPE_CHECKING:
     from horovod.common.collective.collectives import Collectives
@@ -53,30 +58,34 @@ def run_traced(
 
     @jax.custom_vjp
     def run(*given: jax.Array) -> list[jax.Array]:
-        return forward(*given)[0]
-
-    def forward(*given: jax.Array) -> tuple[list[jax.Array], Sequence[jax.Array]]:
         if _is_compiled(given):
             done.rows = [ops.glue.row_count(tensor) for tensor in given]
-            results = collective_p.bind(*given, call=_call(kind, done.arguments, given))
-        else:
-            made = done.run(given)
-            results = list(made) if done.grouped else [made[0] if kind == "alltoall" else made]
-        return results, given if done.needs_tensors else ()
+            return collective_p.bind(*given, call=_call(kind, done.arguments, given))
+        made = done.run(given)
+        return list(made) if done.grouped else [made[0] if kind == "alltoall" else made]
 
-    def backward(kept: Sequence[jax.Array], gradients: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
-        if kind in _RULES and _is_compiled(gradients):
-            return tuple(_RULES[kind](ops, gradients, done))
-        return tuple(done.gradients(gradients, kept))
+    def forward(*given: jax.Array) -> tuple[list[jax.Array], Sequence[jax.Array]]:
+        return run(*given), given if done.needs_tensors else ()  # by `run`: for gradients of gradients
+
+    def backward(kept: Sequence[jax.Array], gradients: Sequence[jax.Array]) -> tuple[Any, ...]:
+        having = [place for place, each in enumerate(gradients) if each.dtype != jax.dtypes.float0]
+        if not having:
+            return (None,) * len(gradients)
+        part = done.of_tensors(having)
+        rule = _RULES[kind] if kind in _RULES and _is_compiled(gradients) else None
+        theirs, tensors = ([each[place] for place in having if each] for each in (gradients, kept))
+        found = part.gradients(theirs, tensors) if rule is None else rule(ops, theirs, part)
+        by_place = dict(zip(having, found, strict=True))
+        return tuple(map(by_place.get, range(len(gradients))))
 
     run.defvjp(forward, backward)
-    results = list(run(*tensors))
+    results = list(run(*map(as_array, tensors)))
     return [*results, ops.glue.integer_tensor(done.received, None)] if kind == "alltoall" else results
 
 
 def _is_compiled(tensors: Sequence[jax.Array]) -> bool:
-    """Whether only shapes are known; ``jax.grad`` alone has the values."""
-    return any(isinstance(tensor, jax.core.Tracer) for tensor in tensors)
+    """Whether it becomes part of a program; ``jax.grad`` alone has the values."""
+    return internals.is_tracing() or any(isinstance(tensor, jax.core.Tracer) for tensor in tensors)
 
 
 def _call(kind: str, arguments: dict[str, Any], tensors: Sequence[jax.Array]) -> Call:
@@ -127,11 +136,52 @@ def _allgather(
     ]
 
 
+def _broadcast(
+    ops: Collectives[jax.Array], gradients: Sequence[jax.Array], done: RecordedOperation[jax.Array]
+) -> list[jax.Array]:
+    """As everywhere; what it returns depends on the ranks' gradients on all of them, for all take part in the
+    gradient of this one.
+    """
+    reduced = ops.allreduce(
+        gradients[0], None, done.backward_name(), op=gradient_op(), process_set=done.process_set
+    )
+    return [jnp.where(rank() == done.arguments["root_rank"], reduced, ops.glue.zeros_like(reduced))]
+
+
 def _alltoall(
     ops: Collectives[jax.Array], gradients: Sequence[jax.Array], done: RecordedOperation[jax.Array]
 ) -> list[jax.Array]:
     return [ops.alltoall(gradients[0], None, done.backward_name(), done.process_set)]
 
 
-_RULES = {"allgather": _allgather, "alltoall": _alltoall}
-"""In place of those of ``gradients.RULES`` that ask the ranks how many rows they have."""
+def _reducescatter(
+    ops: Collectives[jax.Array], gradients: Sequence[jax.Array], done: RecordedOperation[jax.Array]
+) -> list[jax.Array]:
+    """As everywhere; ranks that have a row less than others send one more, which is left out."""
+    size = done.process_set.size() or 1
+    scaled = scattered_gradients(ops, gradients, done)
+    full = [_with_rows(tensor, -(-rows // size)) for tensor, rows in zip(scaled, done.rows, strict=True)]
+    gathered = ops.grouped_allgather(full, done.backward_name(), done.process_set)
+    return [
+        tensor[_dealt_out(rows, size)] if rows % size else tensor
+        for tensor, rows in zip(gathered, done.rows, strict=True)
+    ]
+
+
+def _with_rows(tensor: jax.Array, rows: int) -> jax.Array:
+    return jnp.pad(tensor, [(0, rows - tensor.shape[0]), *[(0, 0)] * (tensor.ndim - 1)])
+
+
+def _dealt_out(rows: int, size: int) -> np.ndarray[Any, Any]:
+    """Where the rows are, when each of the ranks has room for as many."""
+    room, more = -(-rows // size), rows % size
+    return np.concatenate([place * room + np.arange(room - (place >= more)) for place in range(size)])
+
+
+_RULES = {
+    "allgather": _allgather,
+    "alltoall": _alltoall,
+    "broadcast": _broadcast,
+    "reducescatter": _reducescatter,
+}
+"""In place of those of ``gradients.RULES`` that ask the ranks how many rows they have, or differ by rank."""

@@ -27,7 +27,7 @@ def over_trees(single: Callable[..., Any], several: Several) -> Callable[..., An
     @functools.wraps(single)
     def operation(tensor: Any, *arguments: Any, **options: Any) -> Any:
         leaves, structure = jax.tree_util.tree_flatten(tensor)
-        if jax.tree_util.treedef_is_leaf(structure):
+        if leaves and jax.tree_util.treedef_is_leaf(structure):
             return single(leaves[0], *arguments, **options)
         return jax.tree_util.tree_unflatten(structure, several(leaves, *arguments, **options))
 

@@ -7,6 +7,7 @@ from it, so that it too may run in any order; unnamed stays unnamed.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic
@@ -67,6 +68,12 @@ class RecordedOperation(Generic[Tensor]):
             self.sent = self._sent(self.arguments["splits"])
             self.received = self._ops.glue.integers(result[1])
         return result
+
+    def of_tensors(self, places: Sequence[int]) -> RecordedOperation[Tensor]:
+        """What the gradients of some of the tensors need to know."""
+        part = copy.copy(self)
+        part.rows = [self.rows[place] for place in places] if self.rows else ()
+        return part
 
     @property
     def needs_tensors(self) -> bool:
@@ -239,13 +246,20 @@ def _reducescatter(
     """The allgather of the ranks' gradients, times what each element was multiplied by (for Sum, in relation
     to Average, the size of the set).
     """
-    factors = done.arguments["prescale_factor"], done.arguments["postscale_factor"]
-    factor = scatter_factor(done.arguments["op"], done.process_set, *factors)
-    scaled = [ops.glue.scaled(gradient, factor) for gradient in gradients]
+    scaled = scattered_gradients(ops, gradients, done)
     gathered = ops.grouped_allgather(scaled, done.backward_name(), done.process_set)
     if all(ops.glue.row_count(tensor) == count for tensor, count in zip(gathered, done.rows, strict=True)):
         return gathered
     return _with_rows_of_joined(ops, gathered, done)
+
+
+def scattered_gradients(
+    ops: Collectives[Tensor], gradients: Sequence[Tensor], done: RecordedOperation[Tensor]
+) -> list[Tensor]:
+    """Those of the results of a reducescatter, times what each element was multiplied by."""
+    factors = done.arguments["prescale_factor"], done.arguments["postscale_factor"]
+    factor = scatter_factor(done.arguments["op"], done.process_set, *factors)
+    return [ops.glue.scaled(gradient, factor) for gradient in gradients]
 
 
 RULES: dict[str, Rule] = {
