@@ -30,6 +30,12 @@ def outline(placements: Sequence[Placement], environment: Mapping[str, str]) -> 
     )
 
 
+def elastic_outline(ranks: int, fewest: int, spares: int) -> str:
+    """How an elastic job begins, whose hosts may change, and how far it may shrink."""
+    beside = f" and {_many(spares, 'spare')}" if spares else ""
+    return f"elastic job of {_many(ranks, 'rank')}{beside}; it goes on with {_many(fewest, 'rank')} or more"
+
+
 def _listed(hosts: Mapping[str, Sequence[Placement]]) -> str:
     names = [f"{len(places)} on {host}" for host, places in hosts.items()]
     return ", ".join(names[:_HOSTS_LISTED]) + (", ..." if len(names) > _HOSTS_LISTED else "")

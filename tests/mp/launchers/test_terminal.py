@@ -85,6 +85,15 @@ def test_prefixes_have_a_colour_for_each_rank_and_a_line_tells_of_the_start(scri
     assert re.search(r"\r\nhorovodrun: 2 ranks, \d+\.\d s\r\n$", terminal.shown), terminal.shown
 
 
+def test_a_line_tells_of_the_start_of_an_elastic_job(script: Path) -> None:
+    script.write_text("import plain_horovod as hvd\nhvd.init()\n")
+    programs = str(Path(__file__).parent.parent / "programs")
+    terminal = Terminal("-np", "2", "--min-np", "1", "--spares", "1", str(script), PYTHONPATH=programs)
+    assert terminal.finish() == 0, terminal.shown
+    outline = "horovodrun: elastic job of 2 ranks and 1 spare; it goes on with 1 rank or more\r\n"
+    assert terminal.shown.startswith(outline), terminal.shown
+
+
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": ""}])
 def test_colours_can_be_declined(script: Path, variables: dict[str, str]) -> None:
     script.write_text("print('hello')\n")

@@ -23,6 +23,7 @@ from ..nodes.joined import Joined
 from ..nodes.node import Node, Work
 from ..nodes.notice import Notice
 from ..nodes.remote import RemoteNode
+from ..outline import elastic_outline
 from ..output import Display
 from ..rank_output import RankOutput
 from ..supervisor import Supervisor
@@ -101,6 +102,7 @@ class _Parts:
     def run(self) -> int:
         """Until the job is over."""
         job, elastic, journal = self._job, self._elastic, self._stage.journal
+        self._tell()
         supervisor = self._supervisor = Supervisor(
             self._stage.loop,
             self._stage.sinks,
@@ -134,6 +136,13 @@ class _Parts:
         if job.call is not None:
             job.call.ranks = policy.culprit() or policy.ranks()
         return status
+
+    def _tell(self) -> None:
+        """Says what is started, as other jobs do: the first ranks take their time to come."""
+        complaints, limits = self._stage.sinks[1], self._elastic.limits
+        if self._job.output.is_verbose or complaints.is_terminal:
+            text = elastic_outline(limits.ranks, limits.fewest, limits.spares)
+            complaints.put(f"horovodrun: {text}\n".encode())
 
     def _new_hosts_that_dial(self) -> HostsThatDial | None:
         welcome = self._cluster.welcome
