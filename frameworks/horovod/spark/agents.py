@@ -35,13 +35,18 @@ def serve(terms: Terms, index: int) -> list[str]:
     attempt = TaskContext.get().attemptNumber()
     if attempt and not terms.goes_on:
         return [f"task {index} had run before, and a training is not repeated"]
-    inherited = {name: value for name, value in os.environ.items() if name not in _OWN}
-    environ = {**inherited, "PYTHONPATH": _python_path(), **terms.variables}
-    agent = AgentProcess(terms.address, _name(index, attempt), 1, terms.secret, environ, index)
+    agent = start_agent(terms, index, attempt)
     status = agent.wait()
     if status and terms.goes_on:
         raise RuntimeError(f"the agent of task {index} ended with status {status}")  # Spark starts another
     return []
+
+
+def start_agent(terms: Terms, index: int, attempt: int = 0) -> AgentProcess:
+    """That of a task, as a child of this process."""
+    inherited = {name: value for name, value in os.environ.items() if name not in _OWN}
+    environ = {**inherited, "PYTHONPATH": _python_path(), **terms.variables}
+    return AgentProcess(terms.address, _name(index, attempt), 1, terms.secret, environ, index)
 
 
 def _name(index: int, attempt: int) -> str:

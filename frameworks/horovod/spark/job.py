@@ -26,7 +26,7 @@ from .tasks import Tasks
 _LOOK_SECONDS = 0.25
 _GRACE_SECONDS = 2.0  # for the launcher to find the first cause, and for Spark to say what became of a task
 _END_SECONDS = 10.0
-_LOST_SECONDS = "8"  # executors are in one network: a connection that breaks there has lost its executor
+LOST_SECONDS = "8"  # executors are in one network: a connection that breaks there has lost its executor
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def run(
     context: SparkContext, plan: Plan, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
 ) -> list[Any]:
     """What the function returns on each rank; see ``horovod.spark.run`` for what it raises."""
-    variables = {HOST_TIMEOUT_VARIABLE: _LOST_SECONDS, **plan.variables}
+    variables = {HOST_TIMEOUT_VARIABLE: LOST_SECONDS, **plan.variables}
     address = engines.address_at(context.getConf().get("spark.driver.host"), variables)
     key = secrets.token_bytes(secret.SECRET_BYTES)
     offer = secret.offer(key)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TextIO, TypeVar
 
 from pyspark import SparkContext
+from pyspark.sql.utils import is_remote
 
 from horovod.runner.engines import nics_to_env_var
 
-from . import job
+from . import connect, job
 
 Result = TypeVar("Result")
 
@@ -84,7 +85,7 @@ def run(
         raise ValueError(f"horovod.spark.run: use_mpi{also} MPI can start a program, and no function")
     if extra_mpi_args:
         warnings.warn("horovod.spark.run: extra_mpi_args is not used", stacklevel=2)
-    context = _context("run")
+    context = None if is_remote() else _context("run")
     count = _count(num_proc, context)
     seconds = _start_seconds(start_timeout)
     plan = job.Plan(
@@ -97,6 +98,8 @@ def run(
         stdout,
         stderr,
     )
+    if context is None:
+        return connect.run(plan, fn, args, kwargs or {})
     return job.run(context, plan, fn, args, kwargs or {})
 
 
@@ -188,6 +191,8 @@ def run_elastic(
 
 def _context(name: str) -> SparkContext:
     """That of the application which this process drives."""
+    if is_remote():
+        raise ValueError(f"horovod.spark.{name} does not work over Spark Connect; horovod.spark.run does")
     context = SparkContext._active_spark_context
     if context is None:
         raise ValueError(
@@ -202,10 +207,14 @@ def _context(name: str) -> SparkContext:
     return context
 
 
-def _count(num_proc: int | None, context: SparkContext) -> int:
+def _count(num_proc: int | None, context: SparkContext | None) -> int:
+    if context is None and not num_proc:
+        raise ValueError(
+            "horovod.spark: over Spark Connect nobody knows how many tasks can run: say num_proc"
+        )
     if num_proc is not None and num_proc < 1:
         raise ValueError(f"horovod.spark: num_proc={num_proc}: a job has at least 1 rank")
-    return num_proc or context.defaultParallelism
+    return num_proc or context.defaultParallelism  # type: ignore[union-attr]
 
 
 def _start_seconds(given: float | None) -> float:
@@ -228,9 +237,9 @@ def _words(
 
 
 def _variables(
-    context: SparkContext, nics: str | Iterable[str] | None, env: Mapping[str, str] | None
+    context: SparkContext | None, nics: str | Iterable[str] | None, env: Mapping[str, str] | None
 ) -> dict[str, str]:
     """For the ranks. Spark itself says one thread for each core of a task, if the user says nothing."""
     name = "OMP_NUM_THREADS"
-    said = context.getConf().get(f"spark.executorEnv.{name}", "")
+    said = "" if context is None else context.getConf().get(f"spark.executorEnv.{name}", "")
     return {**({name: said} if said else {}), **nics_to_env_var(nics), **(env or {})}

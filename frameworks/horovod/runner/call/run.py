@@ -6,7 +6,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from horovod.bootstrap import tracebacks
 from horovod.bootstrap.identity import HOROVODRUN, from_environment
@@ -133,9 +133,22 @@ def run_job(
         func: see ``run``, as are ``args`` and ``kwargs``, results and exceptions.
         caller: what else the launcher has of this process.
     """
-    with nameless_file("horovod-call") as call, nameless_file("horovod-results") as results:
+    with nameless_file("horovod-call") as call:
         packing.write_call(call, func, args, kwargs)
-        with Child(words, call, results, caller or Caller()) as child:
+        return _run(words, call, caller or Caller())
+
+
+def run_packed(words: Sequence[str], packed: bytes, caller: Caller) -> list[Any]:
+    """Likewise of a call that ``packing.write_call`` has written in another process."""
+    with nameless_file("horovod-call") as call:
+        call.write(packed)
+        call.flush()
+        return _run(words, call, caller)
+
+
+def _run(words: Sequence[str], call: BinaryIO, caller: Caller) -> list[Any]:
+    with nameless_file("horovod-results") as results:
+        with Child(words, call, results, caller) as child:
             end = child.wait()
         sent = content(results.fileno())
         _raise_failure(end, sent)

@@ -1,0 +1,31 @@
+"""A program that uses Spark Connect, whose server cannot be in the process of another application."""
+
+import io
+import sys
+
+import cloudpickle
+import pytest
+import spark_programs as programs
+from pyspark.sql import SparkSession
+
+import horovod.spark
+
+cloudpickle.register_pickle_by_value(programs)
+session = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+out = io.StringIO()
+found = horovod.spark.run(programs.identity, ["hello"], num_proc=2, env={"OF_RANKS": "x"}, stdout=out)
+numbers, environments, _ = zip(*found, strict=True)
+assert numbers == ([0, 2, 0, 2, 0, 1], [1, 2, 1, 2, 0, 1]), numbers
+assert environments[1]["OF_RANKS"] == "x"
+assert sorted(out.getvalue().splitlines()) == [f"[{rank}]<stdout>:hello from rank {rank}" for rank in (0, 1)]
+with pytest.raises(ZeroDivisionError, match="planted") as caught:
+    horovod.spark.run(programs.fails, [1], num_proc=2)
+assert str(caught.value.__cause__).startswith("on rank 1 ("), caught.value.__cause__
+with pytest.raises(RuntimeError, match="a training is not repeated"):
+    horovod.spark.run(programs.identity, ["never"], num_proc=2, start_timeout=0)
+with pytest.raises(ValueError, match="say num_proc"):
+    horovod.spark.run(programs.identity, ["never"])
+with pytest.raises(ValueError, match="not work over Spark Connect"):
+    horovod.spark.run_elastic(programs.identity, ["never"])
+session.stop()
+sys.exit(0)
