@@ -61,7 +61,8 @@ std::vector<const Buffer*> BuffersOf(const Buffers& buffers) {
 }
 
 int64_t BytesOf(const Buffer& buffer) {
-  auto bytes = static_cast<int64_t>(SizeOf(static_cast<DataType>(CoreType(buffer))));
+  const int32_t type = CoreType(buffer);
+  auto bytes = type < 0 ? 0 : static_cast<int64_t>(SizeOf(static_cast<DataType>(type)));
   for (int64_t d = 0; d < buffer.dims; ++d) bytes *= buffer.shape[d];
   return bytes;
 }
