@@ -34,7 +34,8 @@ class Group {
         return Reducescatter(part);
       case OpKind::kAlltoall:
         return Alltoall(part);
-      default:
+      case OpKind::kBarrier:
+      case OpKind::kJoin:
         return;
     }
   }
