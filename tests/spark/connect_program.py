@@ -2,6 +2,7 @@
 
 import io
 import sys
+import threading
 
 import cloudpickle
 import pytest
@@ -21,6 +22,8 @@ assert sorted(out.getvalue().splitlines()) == [f"[{rank}]<stdout>:hello from ran
 with pytest.raises(ZeroDivisionError, match="planted") as caught:
     horovod.spark.run(programs.fails, [1], num_proc=2)
 assert str(caught.value.__cause__).startswith("on rank 1 ("), caught.value.__cause__
+with pytest.raises(RuntimeError, match="cannot be pickled"):
+    horovod.spark.run(threading.Lock, num_proc=1)
 with pytest.raises(RuntimeError, match="a training is not repeated"):
     horovod.spark.run(programs.identity, ["never"], num_proc=2, start_timeout=0)
 with pytest.raises(ValueError, match="say num_proc"):

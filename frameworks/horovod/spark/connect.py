@@ -101,7 +101,7 @@ class _Body:
             if address:
                 serve(terms, index)
             return
-        data = pickle.dumps(self._lead(terms) if address else self._late())
+        data = _packed(self._lead(terms) if address else self._late())
         for start in range(0, len(data), _PART_BYTES):
             yield pyarrow.RecordBatch.from_pydict({"data": [data[start : start + _PART_BYTES]]})
 
@@ -117,21 +117,28 @@ class _Body:
         """Runs the launcher here, beside the agent of this task."""
         offer = secret.offer(self.secret)
         stdout, stderr = io.StringIO(), io.StringIO()
-        words = [
-            *self.options,
-            "--rendezvous",
-            terms.address,
-            "--",
-            *command(self.executable or sys.executable),
-        ]
-        agent = start_agent(terms, 0)
+        caller = Caller({**os.environ, **offer.variables}, stdout, stderr)
+        rank = command(self.executable or sys.executable)
+        results: list[Any] = []
+        error: Exception | None = None
         try:
-            caller = Caller({**os.environ, **offer.variables}, stdout, stderr)
-            results, error = run_packed(words, self.call, caller), None
-        except Exception as failure:
-            results, error = [], failure
-        finally:
-            offer.close()
-        agent.wait()
+            agent = start_agent(terms, 0)
+            results = run_packed(
+                [*self.options, "--rendezvous", terms.address, "--", *rank], self.call, caller
+            )
+            agent.wait()
+        except Exception as failure:  # any that leaves this task would have Spark start all of them again
+            error = failure
+        offer.close()
         cause = None if error is None else error.__cause__
         return Ended(results, error, cause, stdout.getvalue(), stderr.getvalue())
+
+
+def _packed(ended: Ended) -> bytes:
+    import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(ended))
+    except Exception as error:
+        failure = RuntimeError(f"what the ranks have returned or raised cannot be sent: {error}")
+        return bytes(cloudpickle.dumps(Ended([], failure, None, ended.stdout, ended.stderr)))
