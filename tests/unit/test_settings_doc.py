@@ -40,9 +40,10 @@ def test_every_variable_that_python_reads_is_in_the_table():
     of_the_launcher = {"HOROVOD_JOB_ID", "HOROVOD_SSH_CONFIG", "HOROVOD_SSH_FAN_OUT"}
     of_the_launcher |= {"HOROVOD_HOST_TIMEOUT", "HOROVOD_ELASTIC_TIMEOUT", "HOROVOD_RESTART"}
     of_the_launcher |= {"HOROVOD_SECRET_SOCKET"}  # the way to the secret, where there is no other
+    of_an_engine = {"HOROVOD_SPARK_START_TIMEOUT"}
     of_the_build = {"HOROVOD_WITH_GLOO", "HOROVOD_WITH_MPI"}  # named by an error
     of_a_rank = {"HOROVOD_RANK_PROCESS"}  # which sets it for its children; no user does
-    assert read - names == of_the_launcher | of_the_build | of_a_rank
+    assert read - names == of_the_launcher | of_an_engine | of_the_build | of_a_rank
 
 
 def test_a_bar_in_a_text_does_not_end_its_cell(settings_doc):
