@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -93,6 +94,7 @@ def ranks_lose_one() -> list[str]:
     state.commit()
     committed = values(net)
     if hvd.rank() == 1:
+        time.sleep(0.5)  # until the other has committed, too
         os.kill(os.getpid(), signal.SIGKILL)
     texts = []
     with pytest.raises(HorovodInternalError) as caught, hvd.elastic.internal_errors():

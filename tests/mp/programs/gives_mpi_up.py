@@ -64,8 +64,9 @@ def loses_a_rank() -> None:
     hvd.init()
     hvd.allreduce_(bytearray(9))
     if hvd.rank() == 1:
+        time.sleep(0.5)  # until the others have their results: an error would be another way to end
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(1)
+    time.sleep(2)
 
 
 def comes_late() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 import torch
@@ -190,6 +191,7 @@ def ranks_failed_step():
     before = everything(net, optimizer, state)
     optimizer.zero_grad()
     if hvd.rank() == 1:  # the other waits for gradients that do not come
+        time.sleep(0.5)  # until it has committed, too
         os.kill(os.getpid(), signal.SIGKILL)
     net(torch.randn(5, 3)).pow(2).sum().backward()
     try:
