@@ -1,0 +1,47 @@
+"""Rows in random order, out of a buffer of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+Batch = dict[str, np.ndarray]
+
+
+def shuffled(chunks: Iterable[Batch], limit: int, random: np.random.Generator) -> Iterator[Batch]:
+    """The rows of the chunks in another order.
+
+    At most ``limit`` rows are held. Once there are so many, each row that comes takes the place of one that
+    is picked at random and goes. If ``limit`` is the number of all rows, each order is equally likely.
+    """
+    pool: Batch = {}
+    held = 0
+    for chunk in chunks:
+        rows = len(next(iter(chunk.values())))
+        if not pool:
+            pool = {
+                name: np.empty((limit, *values.shape[1:]), values.dtype) for name, values in chunk.items()
+            }
+        filled = min(limit - held, rows)
+        for name, values in chunk.items():
+            pool[name][held : held + filled] = values[:filled]
+        held += filled
+        for start in range(filled, rows, limit):
+            yield _exchanged(
+                pool, {name: values[start : start + limit] for name, values in chunk.items()}, random
+            )
+    order = random.permutation(held)
+    step = max(held // 16, 1)  # the rest is copied in parts, not as a whole
+    for start in range(0, held, step):
+        yield {name: values[order[start : start + step]] for name, values in pool.items()}
+
+
+def _exchanged(pool: Batch, chunk: Batch, random: np.random.Generator) -> Batch:
+    """Puts the rows of the chunk in place of as many of the pool, which are returned."""
+    limit, rows = (len(next(iter(each.values()))) for each in (pool, chunk))
+    places = random.choice(limit, rows, replace=False)
+    gone = {name: values[places] for name, values in pool.items()}
+    for name, values in chunk.items():
+        pool[name][places] = values
+    return gone
