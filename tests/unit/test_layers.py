@@ -46,6 +46,7 @@ PARTS = {f"bootstrap.{part}" for part in ("engine", "membership", "secret", "sta
 BOOTSTRAP = {"bootstrap", *PARTS, *ROOMS}
 COMMON = {"common", "common.collective", "common.training"}
 ADAPTER = COMMON | {"elastic", "search", "version"}
+ADAPTERS = {"torch", "torch.distributed", "_keras", "keras", "tensorflow"}
 
 # What a package of horovod may import of horovod besides itself. "" is horovod/__init__.py. A package within
 # a package may have a row of its own.
@@ -82,7 +83,7 @@ PYTHON = {
     "runner": {"elastic", "elastic.driver", "runner.probes", *BOOTSTRAP, "version"},
     "runner.probes": {"runner", *COMMON, *BOOTSTRAP, "version"},
     "ray": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
-    "spark": {"data", "runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
+    "spark": {"data", "runner", "elastic", *BOOTSTRAP, *COMMON, "version", *ADAPTERS},
 }
 
 # Which frameworks a package may import; one that is not listed may import none.

@@ -1,0 +1,178 @@
+"""What is the same for the ranks of all frameworks: what they are told, their batches, their checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from .dataset import Dataset
+from .reader import Batches
+
+Batch = dict[str, np.ndarray]
+Epoch = Callable[[int], Iterator[Batch]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training, as each rank is told of it. ``values`` are the estimator's params, pickled together, so
+    that the optimizer stays that of the model; ``checkpoint`` is what an earlier run has left.
+    """
+
+    dataset: Dataset
+    store: Any
+    run_id: str
+    values: bytes
+    checkpoint: bytes | None = None
+
+    def params(self) -> dict[str, Any]:
+        """The params by name."""
+        found: dict[str, Any] = cloudpickle.loads(self.values)
+        return found
+
+
+class Share:
+    """The data of one rank, in steps of which all ranks have the same number."""
+
+    def __init__(self, plan: Plan, params: Mapping[str, Any], rank: int, size: int) -> None:
+        self._plan, self._params, self._rank, self._size = plan, params, rank, size
+        dataset = plan.dataset
+        self._columns = list(dataset.columns.values())
+        self._rows = params["batch_size"]
+        self._val_rows = params["val_batch_size"] or self._rows
+        self.steps = params["train_steps_per_epoch"] or _ceil(dataset.train_rows, size * self._rows)
+        has_val = params["validation"] is not None and dataset.val_path is not None and dataset.val_rows > 0
+        asked = params["validation_steps_per_epoch"]
+        self.val_steps = (asked or _ceil(dataset.val_rows, size * self._val_rows)) if has_val else 0
+        self._train, self._val = self._of_module() if params["data_module"] else self._of_batches()
+
+    def epochs(self, done: int) -> range:
+        """Those to train when so many are: what is missing of ``epochs``, or so many more."""
+        asked = self._params["epochs"]
+        return range(done, asked if done < asked else done + asked)
+
+    def train(self, epoch: int) -> Iterator[Batch]:
+        """The batches of one epoch."""
+        return _exactly(self.steps, self._train, epoch)
+
+    def validate(self) -> Iterator[Batch]:
+        """Those of validation."""
+        return _exactly(self.val_steps, self._val, 0)
+
+    def save(self, checkpoint: bytes) -> None:
+        """On rank 0, for a run of the same ``run_id``."""
+        path = self._plan.store.get_checkpoint_path(self._plan.run_id)
+        if self._rank == 0 and path is not None:
+            self._plan.store.write(path, checkpoint)
+
+    def _of_batches(self) -> tuple[Epoch, Epoch]:
+        dataset = self._plan.dataset
+        train = self._batches(dataset.train_path, self._rows, self._is_shuffled())
+        if not self.val_steps or dataset.val_path is None:
+            return train, lambda _: iter(())
+        return train, self._batches(dataset.val_path, self._val_rows, False)
+
+    def _batches(self, path: str, rows: int, shuffle: bool) -> Epoch:
+        return Batches(
+            path,
+            self._columns,
+            rows,
+            filesystem=self._plan.store.filesystem,
+            rank=self._rank,
+            size=self._size,
+            shuffle=shuffle,
+            seed=self._params["random_seed"] or 0,
+            transform=self._transformation(),
+        ).epoch
+
+    def _of_module(self) -> tuple[Epoch, Epoch]:
+        """Of the class that the user gives in place of the reader."""
+        dataset, params = self._plan.dataset, self._params
+        module = params["data_module"](
+            train_dir=dataset.train_path,
+            val_dir=dataset.val_path,
+            num_train_epochs=params["epochs"],
+            has_val=self.val_steps > 0,
+            train_batch_size=self._rows,
+            val_batch_size=self._val_rows,
+            shuffle=self._is_shuffled(),
+            transform_fn=self._transformation(),
+            inmemory_cache_all=params["inmemory_cache_all"],
+            cur_shard=self._rank,
+            shard_count=self._size,
+            schema_fields=self._columns,
+            storage_options=getattr(self._plan.store, "storage_options", None),
+            steps_per_epoch_train=self.steps,
+            steps_per_epoch_val=self.val_steps,
+            verbose=params["verbose"] > 0,
+            seed=params["random_seed"] or 0,
+        )
+        train, val = module.train_data(), module.val_data()
+        return lambda _: iter(train), lambda _: iter(val)
+
+    def _is_shuffled(self) -> bool:
+        return bool(self._params["shuffle"]) and self._params["shuffle_buffer_size"] != 0
+
+    def _transformation(self) -> Callable[[Batch], Batch] | None:
+        function = self._params["transformation_fn"]
+        return function and _on_arrays(function, self._params["transformation_removed_fields"])
+
+
+def numeric(batch: Batch, name: str) -> np.ndarray:
+    """A column of a batch that a model can take.
+
+    Raises:
+        TypeError: it is binary data or text.
+        KeyError: there is no such column; the text names those that there are.
+    """
+    if name not in batch:
+        raise KeyError(f"there is no column {name!r} among those of the data: {sorted(batch)}")
+    array = np.asarray(batch[name])
+    if array.dtype == object:
+        raise TypeError(f"column {name!r} holds no numbers: decode it in transformation_fn")
+    return array
+
+
+def _exactly(steps: int, epochs: Epoch, first: int) -> Iterator[Batch]:
+    """So many batches: those of an epoch, where they are not enough also those of the next ones."""
+    left = steps
+    for number in itertools.count(first):
+        batches = epochs(number)
+        before = left
+        for batch in itertools.islice(batches, left):
+            yield batch
+            left -= 1
+        if hasattr(batches, "close"):  # it may read ahead
+            batches.close()
+        if not left:
+            return
+        if left == before:
+            raise ValueError(f"the data end {left} batches before the end of epoch {first}")
+
+
+def _ceil(rows: int, each: int) -> int:
+    return -(-rows // each)
+
+
+def _on_arrays(function: Callable[[Any], Any], removed: list[str] | None) -> Callable[[Batch], Batch]:
+    """A function of a pandas.DataFrame as one of arrays."""
+
+    def transform(batch: Batch) -> Batch:
+        import pandas
+
+        columns = {name: array if array.ndim == 1 else list(array) for name, array in batch.items()}
+        frame = function(pandas.DataFrame(columns))
+        return {name: _array(frame[name]) for name in frame.columns if name not in (removed or ())}
+
+    return transform
+
+
+def _array(series: Any) -> np.ndarray:
+    array = series.to_numpy()
+    if array.dtype != object or not len(array) or isinstance(array[0], (bytes, str)):
+        return np.asarray(array)
+    return np.stack(list(array))

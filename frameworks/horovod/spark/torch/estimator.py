@@ -1,0 +1,135 @@
+"""The estimator for PyTorch and its model."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+
+from horovod.spark.common.estimator import HorovodEstimator, HorovodModel
+from horovod.spark.common.params import Row, with_params
+from horovod.spark.common.training import Plan
+from horovod.spark.common.transform import Predict
+
+from .training import as_list, dtype_of, tensors, train
+
+_INPUT_SHAPES = Row("input_shapes", "the shape of each input, -1 for the rows, where it is not its column's")
+_LOSS_CONSTRUCTORS = Row("loss_constructors", "functions that make the losses on the ranks, in place of loss")
+
+
+@with_params(
+    _INPUT_SHAPES,
+    _LOSS_CONSTRUCTORS,
+    Row("train_minibatch_fn", "makes a step in place of the usual one, and returns outputs and loss"),
+)
+class TorchEstimator(HorovodEstimator):
+    """Trains a ``torch.nn.Module`` with the rows of a DataFrame.
+
+    Example::
+
+        estimator = TorchEstimator(num_proc=2, store=store, model=model, optimizer=optimizer,
+                                   loss=torch.nn.functional.mse_loss, feature_cols=["x"], label_cols=["y"],
+                                   batch_size=64, epochs=5)
+        predictions = estimator.fit(frame).transform(frame)
+
+    The model is called with one tensor for each feature column. All columns come with the dtype of its
+    parameters. It returns a tensor, or one for each label; a label is given the shape of its output, if it
+    has as many numbers. The learning rate is multiplied by the number of ranks.
+
+    Args:
+        **values: params by name; ``explainParams()`` describes them all. ``loss`` is a function of output and
+            label, which with ``sample_weight_col`` takes ``reduction="none"``, too. ``metrics`` are functions
+            likewise, or lists of one for each label. ``callbacks`` are called on rank 0 with the entry of the
+            history after each epoch.
+    """
+
+    _framework = "pytorch"
+    _train = staticmethod(train)
+
+    def _needed(self) -> list[str]:
+        return [*super()._needed(), "optimizer"]
+
+    def _check(self) -> None:
+        super()._check()
+        losses, makers = self.getLoss(), self.getLossConstructors()
+        if bool(losses) == bool(makers):
+            raise ValueError("exactly one of loss and loss_constructors must be set")
+        count, labels = len(as_list(losses or makers)), self.getLabelCols()
+        if count not in (1, len(labels)):
+            raise ValueError(f"{count} losses are neither one nor one for each label of {labels}")
+        if self.getTrainMinibatchFn() and self.getBackwardPassesPerStep() > 1:
+            raise ValueError("train_minibatch_fn makes the steps itself: set no backward_passes_per_step")
+
+    def _trained(self, found: Any, plan: Plan) -> Any:
+        state = torch.load(io.BytesIO(found), map_location="cpu", weights_only=True)
+        params = plan.params()  # a model and an optimizer that are nobody's
+        model, optimizer = params["model"], params["optimizer"]
+        model.load_state_dict(state["model"])
+        model.eval()
+        optimizer.load_state_dict(state["optimizer"])
+        metadata = self._metadata_of(plan, state["shapes"])
+        return self.get_model_class()(
+            **self._get_model_kwargs(model, state["history"], optimizer, plan.run_id, metadata)
+        )
+
+    def get_model_class(self) -> type:
+        """The class of what ``fit`` returns."""
+        return TorchModel
+
+    def _get_model_kwargs(self, model: Any, history: Any, optimizer: Any, run_id: str, metadata: Any) -> Any:
+        return {
+            "history": history,
+            "model": model,
+            "optimizer": optimizer,
+            "feature_columns": self.getFeatureCols(),
+            "input_shapes": self.getInputShapes(),
+            "label_columns": self.getLabelCols(),
+            "run_id": run_id,
+            "_metadata": metadata,
+            "loss": self.getLoss(),
+            "loss_constructors": self.getLossConstructors(),
+        }
+
+
+@with_params(
+    _INPUT_SHAPES,
+    _LOSS_CONSTRUCTORS,
+    Row("optimizer", "that of the training, with its state"),
+    Row("loss", "that of the training"),
+)
+class TorchModel(HorovodModel):
+    """A trained ``torch.nn.Module``, which ``getModel`` returns, as a Transformer.
+
+    Args:
+        **values: params by name; ``explainParams()`` describes them all.
+    """
+
+    def get_prediction_fn(self) -> Callable[[torch.nn.Module, list[np.ndarray]], Any]:
+        """The function of model and features, each of shape (rows, ...), that gives the outputs. A class of
+        your own may return another one.
+        """
+        shapes = self.getInputShapes()
+
+        def predict(model: torch.nn.Module, features: list[np.ndarray]) -> Any:
+            return model(*tensors(features, shapes, dtype_of(model)))
+
+        return predict
+
+    def _predictor(self) -> Callable[[], Predict]:
+        pickled = cloudpickle.dumps((self.getModel(), self.get_prediction_fn()))
+
+        def load() -> Predict:
+            model, function = cloudpickle.loads(pickled)
+            model.eval()
+
+            def predict(features: list[np.ndarray]) -> list[np.ndarray]:
+                with torch.inference_mode():
+                    return [output.numpy(force=True) for output in as_list(function(model, features))]
+
+            return predict
+
+        return load

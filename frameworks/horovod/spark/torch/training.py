@@ -1,0 +1,257 @@
+"""What each rank of a TorchEstimator runs."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import torch
+
+import horovod.torch as hvd
+from horovod.spark.common.training import Batch, Plan, Share, numeric
+
+
+def train(plan: Plan) -> bytes | None:
+    """Trains, and returns the checkpoint of the last epoch on rank 0."""
+    hvd.init()
+    return Training(plan).run()
+
+
+class Training:
+    """The training of one rank."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.params = params = plan.params()
+        if params["random_seed"] is not None:
+            torch.manual_seed(params["random_seed"])
+        self.device = device_of(params)
+        self.share = Share(plan, params, hvd.rank(), hvd.size())
+        self.model: Any = params["model"].to(self.device)
+        self.dtype = dtype_of(self.model)
+        plain = on_parameters(params["optimizer"], self.model)
+        self.history: list[dict[str, Any]] = []
+        self.shapes: list[list[int]] = []
+        self.done = 0
+        if plan.checkpoint is not None:
+            self._resume(plan.checkpoint, plain)
+        self.loss = Losses(params, self.model, plain)
+        self.optimizer = self._distributed(plain)
+
+    def run(self) -> bytes | None:
+        """Trains the epochs that are left."""
+        checkpoint = None
+        for epoch in self.share.epochs(self.done):
+            entry: dict[str, Any] = {"epoch": epoch, "train": self._train(epoch)}
+            if self.share.val_steps:
+                entry["validation"] = self._validate()
+            self.history.append(entry)
+            if hvd.rank() == 0:
+                self.done = epoch + 1
+                checkpoint = self._checkpoint()
+                self.share.save(checkpoint)
+                self._tell(entry)
+        return checkpoint
+
+    def _train(self, epoch: int) -> dict[str, Any]:
+        self.model.train()
+        means = Means(self)
+        passes, count = self.params["backward_passes_per_step"], self.share.steps
+        step = self.params["train_minibatch_fn"]
+        for number, batch in enumerate(self.share.train(epoch), 1):
+            inputs, labels, weights = self._prepared(batch)
+            if step is not None:
+                arguments = (self.model, self.optimizer, fitted, self.loss, inputs, labels, weights)
+                outputs, loss = step(*arguments)
+                outputs, labels = fitted(outputs, labels)
+            else:
+                outputs, labels = fitted(self.model(*inputs), labels)
+                loss = self.loss(outputs, labels, weights)
+                loss.backward()
+                if number % passes == 0 or number == count:
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+            means.add(loss, outputs, labels)
+            self.shapes = [list(output.shape[1:]) for output in outputs]
+        return means.of_all_ranks()
+
+    def _validate(self) -> dict[str, Any]:
+        self.model.eval()
+        means = Means(self)
+        with torch.no_grad():
+            for batch in self.share.validate():
+                inputs, labels, weights = self._prepared(batch)
+                outputs, labels = fitted(self.model(*inputs), labels)
+                means.add(self.loss(outputs, labels, weights), outputs, labels)
+        return means.of_all_ranks()
+
+    def _prepared(self, batch: Batch) -> tuple[list[Any], list[Any], Any]:
+        params = self.params
+
+        def some(names: list[str], shapes: Any) -> list[Any]:
+            arrays = [numeric(batch, name) for name in names]
+            return tensors(arrays, shapes, self.dtype, self.device)
+
+        weights = some([params["sample_weight_col"]], None)[0] if params["sample_weight_col"] else None
+        inputs = some(params["feature_cols"], params["input_shapes"])
+        return inputs, some(params["label_cols"], params["label_shapes"]), weights
+
+    def _distributed(self, optimizer: Any) -> Any:
+        for group in optimizer.param_groups:
+            group["lr"] *= hvd.size()
+        hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        compression = self.params["gradient_compression"] or hvd.Compression.none
+        passes = self.params["backward_passes_per_step"]
+        return hvd.DistributedOptimizer(
+            optimizer, self.model.named_parameters(), compression=compression, backward_passes_per_step=passes
+        )
+
+    def _resume(self, checkpoint: bytes, optimizer: Any) -> None:
+        state = torch.load(io.BytesIO(checkpoint), map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        self.history, self.done = state["history"], state["done"]
+
+    def _checkpoint(self) -> bytes:
+        """The learning rate in it is that of one rank."""
+        optimizer = copy.deepcopy(self.optimizer.state_dict())
+        for group in optimizer["param_groups"]:
+            group["lr"] /= hvd.size()
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": optimizer,
+            "history": self.history,
+            "done": self.done,
+            "shapes": self.shapes,
+        }
+        file = io.BytesIO()
+        torch.save(state, file)
+        return file.getvalue()
+
+    def _tell(self, entry: Mapping[str, Any]) -> None:
+        if self.params["verbose"]:
+            print(entry, flush=True)
+        for callback in self.params["callbacks"] or ():
+            callback(entry)
+
+
+class Losses:
+    """The sum of the losses of all outputs, with their weights."""
+
+    def __init__(self, params: Mapping[str, Any], model: Any, optimizer: Any) -> None:
+        made = [make(model=model, optimizer=optimizer) for make in as_list(params["loss_constructors"])]
+        functions, count = as_list(params["loss"]) or made, len(params["label_cols"])
+        self._functions = functions * count if len(functions) == 1 else functions
+        self._shares = params["loss_weights"] or [1 / count] * count
+
+    def __call__(self, outputs: Sequence[Any], labels: Sequence[Any], weights: Any = None) -> Any:
+        each = zip(self._functions, outputs, labels, self._shares, strict=True)
+        return sum(_loss(function, output, label, weights) * share for function, output, label, share in each)
+
+
+class Means:
+    """The means of loss and metrics over the batches of an epoch, of all ranks."""
+
+    def __init__(self, training: Training) -> None:
+        labels = training.params["label_cols"]
+        metrics = training.params["metrics"] or ()
+        groups = [as_list(group) for group in metrics]
+        self._groups = [group * len(labels) if len(group) == 1 else group for group in groups]
+        self._names = [[f"group_{number}_{label}" for label in labels] for number in range(len(groups))]
+        self._sums = torch.zeros(1 + sum(map(len, self._names)), dtype=torch.float64)
+        self._rows = 0
+
+    def add(self, loss: Any, outputs: Sequence[Any], labels: Sequence[Any]) -> None:
+        """The results of a batch."""
+        values = [loss]
+        for group in self._groups:
+            values += [metric(*pair) for metric, *pair in zip(group, outputs, labels, strict=True)]
+        rows = len(labels[0])
+        self._sums += rows * torch.stack([torch.as_tensor(value).detach().double().cpu() for value in values])
+        self._rows += rows
+
+    def of_all_ranks(self) -> dict[str, Any]:
+        """For the history."""
+        sums = hvd.allreduce(torch.cat([self._sums, torch.tensor([float(self._rows)])]), op=hvd.Sum)
+        loss, *values = (sums[:-1] / sums[-1]).tolist()
+        left = iter(values)
+        return {"loss": loss, "all_metrics": [{name: next(left) for name in names} for names in self._names]}
+
+
+def fitted(outputs: Any, labels: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The outputs as a list, and the labels with their shapes, where the numbers are as many."""
+    outputs = as_list(outputs)
+    if len(outputs) != len(labels):
+        raise ValueError(f"the model gives {len(outputs)} outputs for {len(labels)} labels")
+    pairs = zip(outputs, labels, strict=True)
+    return outputs, [
+        label.reshape(output.shape) if output.numel() == label.numel() else label for output, label in pairs
+    ]
+
+
+def _loss(function: Any, output: Any, label: Any, weights: Any) -> Any:
+    if weights is None:
+        return function(output, label)
+    if isinstance(function, torch.nn.Module):
+        function = copy.copy(function)
+        function.reduction = "none"
+        losses = function(output, label)
+    else:
+        losses = function(output, label, reduction="none")
+    return (losses.reshape(len(weights), -1).mean(1) * weights.reshape(-1)).mean()
+
+
+def on_parameters(optimizer: Any, model: torch.nn.Module) -> Any:
+    """The optimizer, of the parameters of this model: where it was made for others, they are replaced in
+    their order.
+    """
+    own = list(model.parameters())
+    given = [each for group in optimizer.param_groups for each in group["params"]]
+    if {id(each) for each in given} <= {id(each) for each in own}:
+        if own and own[0].device.type != "cpu":
+            optimizer.load_state_dict(optimizer.state_dict())  # brings its state to the device
+        return optimizer
+    if [each.shape for each in given] != [each.shape for each in own]:
+        raise ValueError("the optimizer was made for other parameters than those of the model")
+    state, left = optimizer.state_dict(), iter(own)
+    for group in optimizer.param_groups:
+        group["params"] = [next(left) for _ in group["params"]]
+    optimizer.state.clear()
+    optimizer.load_state_dict(state)
+    return optimizer
+
+
+def tensors(
+    arrays: Sequence[np.ndarray], shapes: Sequence[Any] | None, dtype: torch.dtype, device: Any = "cpu"
+) -> list[torch.Tensor]:
+    """Columns, each of shape (rows, ...), as a model takes them."""
+    found = []
+    for array, shape in zip(arrays, shapes or repeat(None), strict=shapes is not None and len(shapes) > 0):
+        tensor = torch.from_numpy(array if array.flags.writeable else array.copy()).to(device, dtype)
+        found.append(tensor if shape is None else tensor.reshape(shape))
+    return found
+
+
+def dtype_of(model: torch.nn.Module) -> torch.dtype:
+    """That of its parameters."""
+    found = (each.dtype for each in model.parameters() if each.dtype.is_floating_point)
+    return next(found, torch.float32)
+
+
+def device_of(params: Mapping[str, Any]) -> torch.device:
+    """A GPU for each rank of a machine, where there are any."""
+    if params["use_gpu"] and torch.cuda.is_available():
+        torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list of one, where it is no list; none of None."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
