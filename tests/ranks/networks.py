@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 SWITCH = Path(__file__).with_name("switch.py")
+OWN_MACHINE = ("--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")  # options of unshare
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 
 
@@ -129,19 +130,28 @@ def why_not() -> str:
 
 
 @contextlib.contextmanager
-def hosts(count: int) -> Iterator[Hosts]:
-    """Namespaces that are joined by nothing yet; each has a loopback interface."""
+def hosts(count: int, machines: str = "") -> Iterator[Hosts]:
+    """Namespaces that are joined by nothing yet; each has a loopback interface. With ``machines`` each node i
+    has also a host name, that and the number i, and processes, mounts and shared memory of its own.
+    """
     with contextlib.ExitStack() as stack:
         way = _way_in()
         switch = _hold(way, "--user" in way)
         stack.callback(switch.close)
         nodes = []
-        for _ in range(count):
-            nodes.append(_hold(["nsenter", *switch.enters, "unshare", "--net"], "--user" in way, switch))
+        for number in range(count):
+            own = ["nsenter", *switch.enters, "unshare", "--net"]
+            name = f"{machines}{number}" if machines else ""
+            nodes.append(_hold(own, "--user" in way, switch, name))
             stack.callback(nodes[-1].close)
         for namespace in (switch, *nodes):
             namespace.run("ip", "link", "set", "lo", "up")
         yield Hosts(switch, nodes)
+
+
+def have_machines() -> bool:
+    """Whether nodes can be ``machines``, too: a system may keep users from mounting a /proc of their own."""
+    return _works([*_way_in(), *OWN_MACHINE, "sh", "-c", _BECOME_MACHINE.format("probe")])
 
 
 def enter(files: dict[str, int]) -> None:
@@ -165,15 +175,25 @@ def _works(command: Sequence[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _hold(way: Sequence[str], has_user: bool, within: Namespace | None = None) -> Namespace:
+_BECOME_MACHINE = "echo {} >/proc/sys/kernel/hostname && mount -t tmpfs tmpfs /dev/shm"
+
+
+def _hold(
+    way: Sequence[str], has_user: bool, within: Namespace | None = None, machine: str = ""
+) -> Namespace:
     """Starts the process that holds a namespace, and waits until it is in it."""
-    command = [*way, "sh", "-c", "echo && exec cat >/dev/null"]
+    become = f"{_BECOME_MACHINE.format(machine)} && " if machine else ""
+    own = OWN_MACHINE if machine else ()
+    command = [*way, *own, "sh", "-c", f"{become}echo && exec cat >/dev/null"]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.read(1) == b"\n", "no namespace"
     user = within.holder.pid if within else holder.pid
     files = {f"/proc/{holder.pid}/ns/net": CLONE_NEWNET}
     enters: tuple[str, ...] = (f"--net=/proc/{holder.pid}/ns/net",)
+    if machine:
+        kinds = {"uts": "uts", "mount": "mnt", "pid": "pid_for_children"}
+        enters += tuple(f"--{option}=/proc/{holder.pid}/ns/{kind}" for option, kind in kinds.items())
     if has_user:
         files = {f"/proc/{user}/ns/user": CLONE_NEWUSER, **files}
         enters = (f"--user=/proc/{user}/ns/user", "--preserve-credentials", *enters)

@@ -1,4 +1,6 @@
-"""Hosts that dial the launcher: namespaces that stand for pods, where nobody logs in."""
+"""Hosts that dial the launcher: namespaces that stand for pods, where nobody logs in. Each has a network and,
+where the system allows, a host name, processes and shared memory of its own: numbers of processes repeat.
+"""
 
 import os
 import subprocess
@@ -9,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import networks
+import psutil
 from launch import MODULE, Launcher
 from load import within
 
@@ -22,6 +25,7 @@ class Pods(Launcher):
     def __init__(self, hosts: networks.Hosts, folder: Path) -> None:
         super().__init__()
         self.hosts = hosts
+        self.is_named = len(hosts.nodes[0].enters) > len(hosts.switch.enters)
         self.environment["HOROVOD_SECRET_FILE"] = self.new_secret(folder / "secret")
 
     def new_secret(self, path: Path) -> str:
@@ -35,18 +39,25 @@ class Pods(Launcher):
         return self.popen(command, env={**self.environment, **changes})
 
     def join(self, pod: int, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
-        command = [*AGENT, "--join", f"{ADDRESS}:{PORT}", "--name", f"pod-{pod}", *arguments]
+        name = () if self.is_named else ("--name", f"pod-{pod}")
+        command = [*AGENT, "--join", f"{ADDRESS}:{PORT}", *name, *arguments]
         return self.popen(self.hosts.nodes[pod].command(*command), env={**self.environment, **changes})
 
     def alike(self, pod: int, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
-        environment = {**self.environment, "HOROVOD_HOSTNAME": f"pod-{pod}", **changes}
+        name = {} if self.is_named else {"HOROVOD_HOSTNAME": f"pod-{pod}"}
+        environment = {**self.environment, **name, **changes}
         return self.popen(self.hosts.nodes[pod].command(*MODULE, *arguments), env=environment)
+
+    def signal(self, started: "subprocess.Popen[bytes]", number: int) -> None:
+        """To what runs in the pod: who enters processes that are not his own waits outside for them."""
+        process = psutil.Process(started.pid)
+        (process.children() or [process])[0].send_signal(number)
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[Pods]:
     """Three of them; afterwards nothing may be left of their jobs."""
-    with networks.hosts(3) as hosts:
+    with networks.hosts(3, "pod-" if networks.have_machines() else "") as hosts:
         addresses = [f"10.77.0.{number + 1}/24" for number in range(3)]
         hosts.join("br0", "eth0", addresses, own=f"{ADDRESS}/24")
         pods = Pods(hosts, folder)

@@ -33,7 +33,7 @@ def test_an_elastic_job_grows_and_shrinks_with_those_who_dial(pods: Pods, tmp_pa
     agents.append(pods.join(2, "--slots", "1"))
     wait_for(all_train(3), log)
     break_connection(pods.hosts.nodes[2])
-    agents[1].kill()
+    pods.signal(agents[1], signal.SIGKILL)
     wait_for(lambda text: "of 2 " in text.partition(" of 3 ")[2], log)
     result = pods.finish(job, 60)
     assert result.returncode == 0 and "pod-1" in result.output, result.output
@@ -47,7 +47,7 @@ def test_a_pod_that_is_asked_to_end_hands_over_at_a_commit(pods: Pods, tmp_path:
     steps = [sys.executable, str(PROGRAMS / "elastic_steps.py"), "60", "never", "-1", "64", "0.05"]
     job = pods.lead("-np", "2", "--min-np", "1", "--grace", "20", "-x", f"HVD_TEST_LOG={log}", *steps)
     wait_for(all_train(2), log)
-    agents[1].send_signal(signal.SIGTERM)
+    pods.signal(agents[1], signal.SIGTERM)
     assert pods.finish(agents[1], 20).returncode == 128 + signal.SIGTERM
     result = pods.finish(job, 60)
     assert result.returncode == 0 and "pod-1 is about to go: its workers leave" in result.output

@@ -193,7 +193,7 @@ def test_a_lost_agent_is_a_lost_host(pods: Pods) -> None:
     assert job.stdout is not None
     for _ in range(4):
         job.stdout.readline()
-    agents[1].kill()
+    pods.signal(agents[1], signal.SIGKILL)
     result = pods.finish(job, 20)
     assert result.returncode and "pod-1" in result.output, result.output
     assert pods.finish(agents[0], 5).returncode == result.returncode
@@ -225,7 +225,7 @@ def test_who_does_not_come_is_told(pods: Pods) -> None:
 def test_an_agent_ends_when_it_is_told_to(pods: Pods) -> None:
     agent = pods.join(1)
     assert agent.stderr is not None and b"no connection to 10.77.0.254:29500" in agent.stderr.readline()
-    agent.send_signal(signal.SIGTERM)
+    pods.signal(agent, signal.SIGTERM)
     assert pods.finish(agent, 5).returncode == 128 + signal.SIGTERM
 
 
