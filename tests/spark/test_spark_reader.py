@@ -226,6 +226,37 @@ def test_tensors_share_the_memory_of_batches(tmp_path: Path, recwarn: pytest.War
     assert not [warning for warning in recwarn if "not writable" in str(warning.message)]
 
 
+def test_tensors_of_tensorflow(tmp_path: Path) -> None:
+    """In another process, since TensorFlow and this one's libraries may not agree."""
+    pytest.importorskip("tensorflow")
+    values = np.arange(400, dtype=np.float32).reshape(100, 4)
+    table = {"x": list(values), "flag": np.arange(100) % 2 == 0, "text": [f"ä{n}" for n in range(100)]}
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    subprocess.run([sys.executable, "-c", TENSORS, str(tmp_path)], check=True)
+
+
+TENSORS = """
+import sys
+import numpy as np
+from horovod.spark.common import parquet
+from horovod.spark.common.dataset import columns_of
+from horovod.spark.common.reader import Batches
+from horovod.spark.common.tensors import to_tensorflow
+path = sys.argv[1]
+columns = list(columns_of(path, parquet.row_groups(parquet.files_at(path))).values())
+for shuffle in (False, True):
+    shared = 0
+    for batch in Batches(path, columns, 10, shuffle=shuffle).epoch():
+        tensors = to_tensorflow(batch)
+        for name, values in batch.items():
+            expected = np.char.encode(values.astype(str)) if name == "text" else values
+            assert np.array_equal(tensors[name].numpy().astype(expected.dtype), expected), name
+        batch["x"][0, 0] = -1
+        shared += float(tensors["x"][0, 0]) == -1
+    assert shared >= 2, shared  # 160 bytes a batch: some begin at a multiple of 64
+"""
+
+
 @pytest.mark.parametrize(
     ("rows", "text"),
     [

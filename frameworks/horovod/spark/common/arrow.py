@@ -12,6 +12,11 @@ import pyarrow as pa
 VECTOR_FIELDS = ["type", "size", "indices", "values"]  # of pyspark.ml's vectors, as Spark stores them
 _DENSE = 1  # in "type"
 
+Batch = dict[str, np.ndarray]
+"""Rows, by the names of columns."""
+
+ALIGNMENT = 64  # bytes, of tensors of TensorFlow
+
 
 @dataclass(frozen=True)
 class Column:
@@ -29,6 +34,16 @@ class Column:
     def bytes_of_row(self) -> int:
         """Of its numbers; 0 for bytes and strings."""
         return 0 if self.dtype == "object" else np.dtype(self.dtype).itemsize * prod(self.shape)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array as ``np.empty`` makes it, but in memory that TensorFlow takes as it is."""
+    if dtype.hasobject:
+        return np.empty(shape, dtype)
+    size = prod(shape) * dtype.itemsize
+    memory: np.ndarray = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
 
 
 def is_vector(kind: Any) -> bool:

@@ -11,10 +11,9 @@ import fsspec
 from horovod.data import BaseDataLoader
 
 from . import parquet
-from .arrow import Column
+from .arrow import Batch, Column
 from .dataset import columns_of
 from .reader import Batches
-from .shuffle import Batch
 
 
 class DataModule(ABC):

@@ -11,8 +11,8 @@ import numpy as np
 from horovod.data.read_ahead import ReadAhead
 
 from . import parquet
-from .arrow import Column, to_numpy
-from .shuffle import Batch, shuffled
+from .arrow import Batch, Column, empty, to_numpy
+from .shuffle import shuffled
 
 CHUNK_BYTES = 2 << 20  # that are decoded at a time
 BUFFER_BYTES = 64 << 20  # from which rows are picked at random
@@ -181,4 +181,6 @@ def rows_of(batch: Batch) -> int:
 def _joined(parts: list[Batch]) -> Batch:
     if len(parts) == 1:
         return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    rows = sum(map(rows_of, parts))
+    joined = {name: empty((rows, *values.shape[1:]), values.dtype) for name, values in parts[0].items()}
+    return {name: np.concatenate([part[name] for part in parts], out=out) for name, out in joined.items()}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-Batch = dict[str, np.ndarray]
+from .arrow import Batch, empty
 
 
 def shuffled(chunks: Iterable[Batch], limit: int, random: np.random.Generator) -> Iterator[Batch]:
@@ -34,14 +34,22 @@ def shuffled(chunks: Iterable[Batch], limit: int, random: np.random.Generator) -
     order = random.permutation(held)
     step = max(held // 16, 1)  # the rest is copied in parts, not as a whole
     for start in range(0, held, step):
-        yield {name: values[order[start : start + step]] for name, values in pool.items()}
+        yield _rows_at(pool, order[start : start + step])
 
 
 def _exchanged(pool: Batch, chunk: Batch, random: np.random.Generator) -> Batch:
     """Puts the rows of the chunk in place of as many of the pool, which are returned."""
     limit, rows = (len(next(iter(each.values()))) for each in (pool, chunk))
     places = random.choice(limit, rows, replace=False)
-    gone = {name: values[places] for name, values in pool.items()}
+    gone = _rows_at(pool, places)
     for name, values in chunk.items():
         pool[name][places] = values
+    return gone
+
+
+def _rows_at(pool: Batch, places: np.ndarray) -> Batch:
+    """A copy of these rows."""
+    gone = {name: empty((len(places), *values.shape[1:]), values.dtype) for name, values in pool.items()}
+    for name, values in pool.items():
+        values.take(places, axis=0, out=gone[name], mode="clip")  # "raise" would copy twice
     return gone

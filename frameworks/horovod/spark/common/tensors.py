@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .arrow import ALIGNMENT
+
 
 def to_torch(batch: dict[str, np.ndarray]) -> dict[str, Any]:
     """Tensors that share the memory of the arrays. Bytes and strings stay arrays."""
@@ -17,7 +19,12 @@ def to_torch(batch: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def to_tensorflow(batch: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Tensors, which share the memory of arrays that begin at a multiple of 64 bytes. Do not change those."""
+    """Tensors, which share the memory of arrays that begin at a multiple of 64 bytes: do not change those."""
     import tensorflow as tf
 
-    return {name: tf.convert_to_tensor(values) for name, values in batch.items()}
+    def tensor(values: np.ndarray) -> Any:
+        if values.dtype == object or values.ctypes.data % ALIGNMENT:
+            return tf.convert_to_tensor(values)
+        return tf.experimental.dlpack.from_dlpack(values.__dlpack__())
+
+    return {name: tensor(values) for name, values in batch.items()}
