@@ -96,6 +96,14 @@ def test_a_seed_and_an_epoch_give_the_same_order(tmp_path: Path) -> None:
     assert set(order(0, 0)) != set(order(0, 1))  # other row groups, too
 
 
+def test_a_single_row_group_is_shuffled_anew_in_each_epoch(tmp_path: Path) -> None:
+    write_rows(tmp_path, [100], 100)
+    first, second = (Batches(str(tmp_path), [ID], 16, rank=rank, size=2, shuffle=True) for rank in range(2))
+    assert sorted(ids(first, 0)) == sorted(ids(first, 1)) == list(range(50))
+    assert ids(first, 0) != ids(first, 1)
+    assert ids(first, 0) != [number - 50 for number in ids(second, 0)]
+
+
 def test_a_large_buffer_makes_each_order_equally_likely(tmp_path: Path) -> None:
     """Where a row comes has nothing to do with where it was: chi-squared of 10 by 10 fields, 81 degrees of
     freedom, of which 160 is exceeded once in a million.
@@ -274,9 +282,17 @@ def test_what_is_no_array_is_refused(tmp_path: Path, rows: list[Any], text: str)
         list(Batches(str(tmp_path), columns_at(tmp_path), 4).epoch())
 
 
-def test_nulls_are_refused_where_footers_do_not_tell(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": [1, None]}), tmp_path / "a.parquet", write_statistics=False)
-    with pytest.raises(ValueError, match="'x' has 1 nulls in 2 rows"):
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([1, None], "'x' has 1 nulls in 2 rows"),
+        ([[1], None], "'x' has 1 nulls in 2 rows"),
+        ([[1], [None]], "arrays of column 'x' have 1 nulls in them"),
+    ],
+)
+def test_nulls_are_refused_where_footers_do_not_tell(tmp_path: Path, rows: list[Any], text: str) -> None:
+    pq.write_table(pa.table({"x": rows}), tmp_path / "a.parquet", write_statistics=False)
+    with pytest.raises(ValueError, match=text):
         list(Batches(str(tmp_path), columns_at(tmp_path), 4).epoch())
 
 
@@ -328,7 +344,7 @@ def test_a_transformation_is_applied_ahead(tmp_path: Path) -> None:
 
 
 PEAK = """
-import resource, sys
+import sys
 from horovod.spark.common import parquet
 from horovod.spark.common.dataset import columns_of
 from horovod.spark.common.reader import Batches
@@ -337,7 +353,8 @@ columns = list(columns_of(path, parquet.row_groups(parquet.files_at(path))).valu
 rows = 0
 for batch in Batches(path, columns, 256, shuffle=True, buffer_rows=4000).epoch():
     rows += len(batch["x"])
-print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# Not getrusage(), whose peak is at least what the process had that started this one.
+print(rows, *(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 

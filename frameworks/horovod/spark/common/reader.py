@@ -135,9 +135,7 @@ class Batches:
 
 
 def span(rows: Sequence[int], rank: int, size: int, pad: bool) -> tuple[int, int]:
-    """Which rows are a rank's, of all in order. Padded, the last may be above their number: these are the
-    first rows again.
-    """
+    """Which rows are a rank's, of all in order. Padded, the last of them may be the next rank's first."""
     total = sum(rows)
     first = rank * total // size
     return first, first + -(-total // size) if pad else (rank + 1) * total // size
@@ -145,14 +143,12 @@ def span(rows: Sequence[int], rank: int, size: int, pad: bool) -> tuple[int, int
 
 def slices(rows: Sequence[int], first: int, last: int) -> Iterator[tuple[int, int, int]]:
     """The rows from first to last as parts of row groups of so many rows: index, start, stop."""
-    ends = np.cumsum(rows)
-    total = int(ends[-1]) if len(rows) else 0
-    for begin, end in ((first, min(last, total)), (0, last - total)):
-        for index in range(int(np.searchsorted(ends, begin, "right")), len(rows)):
-            offset = int(ends[index]) - rows[index]
-            if offset >= end:
-                break
-            yield index, max(begin - offset, 0), min(end - offset, rows[index])
+    offset = 0
+    for index, count in enumerate(rows):
+        start, stop = max(first - offset, 0), min(last - offset, count)
+        if start < stop:
+            yield index, start, stop
+        offset += count
 
 
 def rebatched(chunks: Iterable[Batch], size: int) -> Iterator[Batch]:
