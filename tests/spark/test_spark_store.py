@@ -25,7 +25,7 @@ class Bucket(LocalFileSystem):
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        return super()._strip_protocol(path.replace("bucket://", "file://"))
+        return super()._strip_protocol(path.removeprefix("bucket://"))
 
     def unstrip_protocol(self, name: str) -> str:
         return f"bucket://{self._strip_protocol(name)}"
