@@ -10,6 +10,9 @@ import spark_programs as programs
 from pyspark.sql import SparkSession
 
 import horovod.spark
+from horovod.spark.common import dataset
+from horovod.spark.common.reader import Batches
+from horovod.spark.common.store import Store
 
 cloudpickle.register_pickle_by_value(programs)
 session = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -30,5 +33,11 @@ with pytest.raises(ValueError, match="say num_proc"):
     horovod.spark.run(programs.identity, ["never"])
 with pytest.raises(ValueError, match="not work over Spark Connect"):
     horovod.spark.run_elastic(programs.identity, ["never"])
+store = Store.create("store")
+df = session.range(100).selectExpr("id", "array(id, id) as pair", "id % 2 = 0 as is_val")
+found = dataset.write(df, store, ["pair"], validation="is_val")
+batches = Batches(found.train_path, list(found.columns.values()), 100, filesystem=store.filesystem)
+assert sorted(next(batches.epoch())["pair"].tolist()) == [[n, n] for n in range(1, 100, 2)]
+assert dataset.write(df, store, ["id"], validation=0.5).val_rows > 20
 session.stop()
 sys.exit(0)
