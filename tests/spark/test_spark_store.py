@@ -1,9 +1,10 @@
 """Stores: which one a path belongs to, where things are in it, and files on every kind of file system."""
 
+import io
 import multiprocessing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import fsspec
@@ -22,6 +23,7 @@ class Bucket(LocalFileSystem):
     """Stands in for a file system that only fsspec knows: bucket://folder is a folder of this machine."""
 
     protocol = "bucket"
+    reads: ClassVar[list[int]] = []  # bytes of each
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -29,6 +31,27 @@ class Bucket(LocalFileSystem):
 
     def unstrip_protocol(self, name: str) -> str:
         return f"bucket://{self._strip_protocol(name)}"
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return Counted(super()._open(path, mode, **options))
+
+
+class Counted(io.BufferedIOBase):
+    """A file whose reads are counted."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.write, self.seek, self.tell = file.write, file.seek, file.tell
+        self.readable, self.writable, self.seekable = file.readable, file.writable, file.seekable
+
+    def read(self, size: int | None = -1) -> bytes:
+        found: bytes = self._file.read(size)
+        Bucket.reads.append(len(found))
+        return found
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 fsspec.register_implementation("bucket", Bucket, clobber=True)
@@ -182,6 +205,19 @@ def test_batches_of_a_store(store: FilesystemStore) -> None:
     assert store.get_parquet_dataset(path).count_rows() == 100
     found = [numbers_of(rank, cloudpickle.dumps(store), path) for rank in range(2)]
     assert sorted(found[0] + found[1]) == list(range(100))
+
+
+def test_a_row_group_of_another_file_system_is_one_request(tmp_path: Path) -> None:
+    """Also with several columns of several pages."""
+    random = np.random.default_rng(0)
+    table = pa.table({name: random.random(100_000) for name in ("a", "b", "c", "unused")})
+    pq.write_table(table, tmp_path / "0.parquet", row_group_size=25_000, data_page_size=10_000)
+    columns = [Column(name, "float64", (), "scalar") for name in ("a", "b", "c")]
+    batches = Batches(f"bucket://{tmp_path}", columns, 1000)
+    Bucket.reads.clear()
+    assert sum(len(batch["c"]) for batch in batches.epoch()) == 100_000
+    whole = (tmp_path / "0.parquet").stat().st_size
+    assert len(Bucket.reads) == 4 and 0.7 * whole < sum(Bucket.reads) < 0.8 * whole
 
 
 def test_batches_of_a_store_in_other_processes(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 from fsspec.core import url_to_fs
 
-_READ_BYTES = 1 << 20  # of a column at a time: a row group need not fit into memory
+_READ_BYTES = 1 << 20  # of a column at a time, from local files: a row group need not fit into memory
 _FOOTERS_AT_ONCE = 16
 
 
@@ -31,7 +31,7 @@ class RowGroup(NamedTuple):
             filesystem=fragment.filesystem,
             metadata=fragment.metadata,
             buffer_size=_READ_BYTES,
-            pre_buffer=False,
+            pre_buffer=fragment.filesystem.type_name != "local",  # one request, not one for each page
         )
         with opened:
             for batch in opened.iter_batches(rows, [self.number], names, use_threads=len(names) > 1):
