@@ -5,6 +5,7 @@ horovodrun -np 2 python benchmarks/spark_data.py --megabytes 1000
 
 import argparse
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -67,16 +68,18 @@ def in_memory(folder: str, columns: list[Any]) -> TensorDataset:
     return TensorDataset(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-def rows_per_second(make: Callable[[], Iterable[Any]]) -> float:
-    """Of all ranks, over one epoch."""
+def one_epoch(make: Callable[[], Iterable[Any]]) -> tuple[float, float]:
+    """Rows per second, and per second of processor time, of all ranks."""
     hvd.barrier()
-    begin, rows = time.perf_counter(), 0
+    begin, work, rows = time.perf_counter(), time.process_time(), 0
     for features, label in make():
         rows += len(label)
         float(features[-1, 0])  # the program looks at the batch
+    work = time.process_time() - work
     hvd.barrier()
     took = time.perf_counter() - begin
-    return float(hvd.allreduce(torch.tensor(float(rows)), op=hvd.Sum)) / took
+    rows, work = hvd.allreduce(torch.tensor([rows, work], dtype=torch.float64), op=hvd.Sum).tolist()
+    return rows / took, rows / (work / hvd.size())
 
 
 def peak() -> float:
@@ -86,26 +89,41 @@ def peak() -> float:
     return max(hvd.allgather(torch.tensor([own / 1000])).tolist())
 
 
+def forget_peak() -> None:
+    """The peak of memory begins anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 def compare(folder: str, batch_size: int, rounds: int) -> None:
-    """The stream first, whose memory is then that of the stream alone."""
+    """The stream first, whose memory is then that of the stream alone; then all in turns."""
     columns = list(columns_of(folder, parquet.row_groups(parquet.files_at(folder))).values())
-    before = peak()
-    show("Parquet, streamed", rounds, lambda: streamed(folder, batch_size, columns), before)
+    kinds: dict[str, Callable[[], Iterable[Any]]] = {
+        "Parquet, streamed": lambda: streamed(folder, batch_size, columns)
+    }
+    most = {"at the start": peak()}
+    forget_peak()
+    one_epoch(kinds["Parquet, streamed"])
+    most["Parquet, streamed"] = peak()
     rows = in_memory(folder, columns)
-    show("DataLoader", rounds, lambda: DataLoader(rows, batch_size, shuffle=True), before)
     whole = BatchSampler(RandomSampler(rows), batch_size, drop_last=False)
-    show("DataLoader, by batch", rounds, lambda: DataLoader(rows, None, sampler=whole), before)
-
-
-def show(name: str, rounds: int, make: Callable[[], Iterable[Any]], before: float) -> None:
-    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew
-    rates = sorted(rows_per_second(make) for _ in range(rounds))
-    most = peak()
+    kinds["DataLoader"] = lambda: DataLoader(rows, batch_size, shuffle=True)
+    kinds["DataLoader, by batch"] = lambda: DataLoader(rows, None, sampler=whole)
+    most |= dict.fromkeys(kinds.keys() - most.keys(), peak())
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
+    for _ in range(rounds):
+        for name, make in kinds.items():
+            found[name].append(one_epoch(make))
     if hvd.rank() == 0:
-        print(
-            f"{name:22} {rates[len(rates) // 2]:10,.0f} rows/s ({rates[0]:,.0f} to {rates[-1]:,.0f})"
-            f"  {most:6,.0f} MB at most, {most - before:6,.0f} above the start  load {load():.1f}"
-        )
+        report(found, most)
+
+
+def report(found: dict[str, list[tuple[float, float]]], most: dict[str, float]) -> None:
+    print(f"{'':22} {'rows/s':>10} {'smallest':>10} {'largest':>10} {'by CPU s':>10} {'MB at most':>10}")
+    for name, rates in found.items():
+        clock, work = (sorted(each) for each in zip(*rates, strict=True))
+        shown = (statistics.median(clock), clock[0], clock[-1], statistics.median(work), most[name])
+        print(f"{name:22} " + " ".join(f"{number:10,.0f}" for number in shown))
+    print(f"a rank had {most['at the start']:,.0f} MB at the start; load {load():.1f}")
 
 
 def main() -> None:
