@@ -32,10 +32,10 @@ FILES = 20
 
 
 def place(folder: str, rows: int) -> None:
-    """Files as Spark writes them: row groups of 16 MiB, arrays of numbers."""
-    random = np.random.default_rng(0)
+    """Files as Spark writes them: row groups of 16 MiB, arrays of numbers. Each rank writes some."""
     of_group = ROW_GROUP_BYTES // ROW_BYTES
-    for number in range(FILES):
+    for number in range(hvd.rank(), FILES, hvd.size()):
+        random = np.random.default_rng(number)
         with pq.ParquetWriter(f"{folder}/part-{number:02}.parquet", schema(), compression="snappy") as writer:
             missing = rows // FILES
             while missing:
@@ -100,8 +100,8 @@ def compare(folder: str, batch_size: int, rounds: int) -> None:
     kinds: dict[str, Callable[[], Iterable[Any]]] = {
         "Parquet, streamed": lambda: streamed(folder, batch_size, columns)
     }
-    most = {"at the start": peak()}
     forget_peak()
+    most = {"at the start": peak()}
     one_epoch(kinds["Parquet, streamed"])
     most["Parquet, streamed"] = peak()
     rows = in_memory(folder, columns)
@@ -139,8 +139,7 @@ def main() -> None:
     own = tempfile.mkdtemp(prefix="spark-data-", dir=args.folder) if hvd.rank() == 0 else None
     folder = hvd.broadcast_object(own)
     try:
-        if hvd.rank() == 0:
-            place(folder, args.megabytes * 1_000_000 // ROW_BYTES)
+        place(folder, args.megabytes * 1_000_000 // ROW_BYTES)
         hvd.barrier()
         compare(folder, args.batch_size, args.rounds)
     finally:
