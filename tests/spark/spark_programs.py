@@ -82,3 +82,22 @@ def trains_until(path):
         return hvd.rank(), hvd.size(), state.step
 
     return loop(elastic.ObjectState(objects.broadcast_object, hvd.rank, step=0))
+
+
+def reads_and_joins(store, dataset):
+    """An epoch of this rank's rows with an operation in each step; returns the rows and the steps."""
+    import torch
+
+    import horovod.torch as hvd
+    from horovod.spark.common.reader import Batches
+
+    hvd.init()
+    options = {"filesystem": store.filesystem, "rank": hvd.rank(), "size": hvd.size(), "shuffle": True}
+    batches = Batches(dataset.train_path, list(dataset.columns.values()), 5, equal="join", **options)
+    rows, steps = [], 0
+    for batch in batches.epoch():
+        rows += batch["id"].tolist()
+        hvd.allreduce(torch.from_numpy(batch["x"]).sum(), name=f"step {steps}")
+        steps += 1
+    hvd.join()
+    return rows, steps

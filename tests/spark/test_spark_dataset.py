@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import spark_programs as programs
 from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql import functions
 from pyspark.sql import types as t
 
+import horovod.spark
 from horovod.spark.common.arrow import Column
 from horovod.spark.common.dataset import Dataset, described, remove, write
 from horovod.spark.common.reader import Batches
@@ -103,6 +105,14 @@ def test_every_type(session: Any, store: LocalStore) -> None:
     assert [bytes(image) for image in found["image"]] == [bytes(columns["image"][1][n]) for n in by_text]
     remove(store, dataset)
     assert list(Path(store.prefix_path).iterdir()) == []
+
+
+def test_ranks_read_each_row_once_and_join(session: Any, store: LocalStore) -> None:
+    """One of them has a batch more than the other."""
+    dataset = write(session.range(31).selectExpr("id", "array(id / 2, 1.0D) as x"), store, ["id", "x"])
+    found = horovod.spark.run(programs.reads_and_joins, [store, dataset], num_proc=2)
+    (first, fewer), (second, more) = found
+    assert sorted(first + second) == list(range(31)) and (fewer, more) == (3, 4)
 
 
 def test_validation_by_fraction(session: Any, store: LocalStore) -> None:
