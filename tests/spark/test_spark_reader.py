@@ -307,7 +307,7 @@ def test_other_types_are_refused(tmp_path: Path, kind: Any) -> None:
 
 
 def test_a_path_without_files(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"no .*absent, as .* all executors have to see"):
         Batches(str(tmp_path / "absent"), [ID], 4)
 
 

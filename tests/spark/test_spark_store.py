@@ -2,6 +2,8 @@
 
 import io
 import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -227,3 +229,13 @@ def test_batches_of_a_store_in_other_processes(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         found = pool.starmap(numbers_of, arguments)
     assert sorted(found[0] + found[1]) == list(range(100))
+
+
+@pytest.mark.parametrize("missing", ["fsspec", "pyarrow"])
+def test_what_is_missing_is_named(missing: str) -> None:
+    """Jobs without estimators need neither."""
+    code = f"import sys; sys.modules['{missing}'] = None; import horovod.spark as s; print('is there')\n"
+    code += "import horovod.spark.common.store"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "is there\n" and done.returncode
+    assert "pip install 'horovod[spark]'" in done.stderr.splitlines()[-1]

@@ -118,7 +118,10 @@ def _described(paths: Dataset, store: Any, names: Sequence[str] | None) -> Datas
     groups, val_groups = parquet.row_groups(train), parquet.row_groups(val)
     rows, val_rows = (sum(group.rows for group in each) for each in (groups, val_groups))
     if not rows:
-        raise ValueError(f"there are no rows to train with in {paths.train_path}")
+        raise ValueError(
+            f"there are no rows to train with in {paths.train_path}. If the DataFrame has some, the driver "
+            "and the executors see other folders by this name: choose a store that all of them see"
+        )
     columns = columns_of(paths.train_path, groups + val_groups, names)
     return Dataset(paths.train_path, paths.val_path, columns, rows, val_rows)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -46,12 +47,21 @@ class RowGroup(NamedTuple):
 def opened(path: str, filesystem: Any = None) -> Any:
     """The files below a path as a ``pyarrow.dataset.Dataset``; ``filesystem`` is one of fsspec, by default
     that of the path.
+
+    Raises:
+        FileNotFoundError: there is nothing at the path.
     """
     if filesystem is None:
         filesystem, path = url_to_fs(path)
     else:
         path = filesystem._strip_protocol(path)
-    return pyarrow.dataset.dataset(path, filesystem=filesystem, format="parquet")
+    try:
+        return pyarrow.dataset.dataset(path, filesystem=filesystem, format="parquet")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"there is no {path}, as {socket.gethostname()} sees it. The driver and all executors have to see "
+            "the folder of a store"
+        ) from error
 
 
 def files_at(path: str, filesystem: Any = None) -> list[Any]:
