@@ -59,8 +59,8 @@ def opened(path: str, filesystem: Any = None) -> Any:
         return pyarrow.dataset.dataset(path, filesystem=filesystem, format="parquet")
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"there is no {path}, as {socket.gethostname()} sees it. The driver and all executors have to see "
-            "the folder of a store"
+            f"there is no {path}, as {socket.gethostname()} sees it. The driver and all executors have to "
+            "see the folder of a store"
         ) from error
 
 
