@@ -173,6 +173,13 @@ def test_refusals(
     assert not folder.exists() or list(folder.iterdir()) == []
 
 
+def test_a_failed_write_leaves_nothing(session: Any, store: LocalStore) -> None:
+    df = session.range(10).selectExpr("if(id = 7, raise_error('planted'), id) as x")
+    with pytest.raises(Exception, match="planted"):
+        write(df, store, ["x"], validation=0.5, idx="mine")
+    assert list(Path(store.prefix_path).iterdir()) == []
+
+
 def test_no_rows_are_refused(session: Any, store: LocalStore) -> None:
     with pytest.raises(ValueError, match="no rows to train with"):
         write(session.range(0), store, ["id"])

@@ -44,31 +44,32 @@ def write(
             Vectors and arrays of a column are of one length.
         store: a ``Store``.
         columns: the names of those that are needed.
-        validation: None, the fraction of the rows to validate with, picked at random, or the name of a column
-            that is true or above zero in these rows.
+        validation: None or 0, the fraction of the rows to validate with, picked at random, or the name of a
+            column that is true or above zero in these rows.
         partitions: into so many files; None: as many as the DataFrame has partitions.
         seed: of the random choice.
         idx: the name of the data in the store; by default a new one. Data of the same name are replaced.
 
     Raises:
         TypeError: a column is of another type.
-        ValueError: there are no rows, a null, or vectors or arrays of several lengths. Nothing is left in the
-            store.
+        ValueError: there are no rows, a null, or vectors or arrays of several lengths.
+
+    Whatever fails, nothing is left in the store.
     """
     columns = list(dict.fromkeys(columns))
     idx = uuid.uuid4().hex[:12] if idx is None else idx
     train_path, val_path = store.get_train_data_path(idx), store.get_val_data_path(idx)
     parts = _split(df, columns, validation, seed)
-    for part, path in zip(parts, (train_path, val_path), strict=False):
-        part = part if partitions is None else part.repartition(partitions)
-        if isinstance(validation, float):  # the split has sorted the rows
-            part = part.sortWithinPartitions(functions.rand(seed))
-        writer = part.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
-        writer.parquet(store.get_full_path(path))
     found = Dataset(train_path, val_path if len(parts) > 1 else None, {}, 0, 0)
     try:
+        for part, path in zip(parts, (train_path, val_path), strict=False):
+            part = part if partitions is None else part.repartition(partitions)
+            if isinstance(validation, float):  # the split has sorted the rows
+                part = part.sortWithinPartitions(functions.rand(seed))
+            writer = part.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
+            writer.parquet(store.get_full_path(path))
         return _described(found, store, columns)
-    except (TypeError, ValueError):
+    except BaseException:
         remove(store, found)
         raise
 
@@ -102,7 +103,7 @@ def _split(df: Any, columns: list[str], validation: float | str | None, seed: in
     if missing := [name for name in needed if name not in df.columns]:
         raise ValueError(f"the DataFrame has no column {missing[0]!r}, but {', '.join(df.columns)}")
     chosen = [df[f"`{name}`"] for name in columns]
-    if validation is None:
+    if not validation:
         return [df.select(chosen)]
     if isinstance(validation, str):
         marked = functions.coalesce(df[f"`{validation}`"].cast("double"), functions.lit(0.0)) > 0
