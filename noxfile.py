@@ -62,6 +62,13 @@ CELLS = [
         alone=["tf_keras==2.18.0"],
         select=FEW_RANKS,
     ),
+    Cell(
+        "tensorflow2.20",
+        ("3.13", "3.12", "3.11", "3.10"),
+        ["tensorflow-cpu==2.20.0"],
+        ["tests/tf/test_tf_compiled.py", "tests/tf/test_tf_compiled_operations.py"],
+        select=FEW_RANKS,
+    ),
     *[Cell(f"core-{minor}", (minor,), ["numpy"], NO_FRAMEWORK) for minor in ("3.10", "3.12", "3.13", "3.14")],
 ]
 

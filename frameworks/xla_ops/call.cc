@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/status.h"
 #include "base/types.h"
+#include "xla_ops/errors.h"
 #include "xla_ops/frame.h"
 
 namespace hvd::xla {
@@ -18,27 +18,6 @@ namespace {
 char nothing;  // where a buffer without elements lies: for the core, no address means "allocate"
 
 void* DataOf(const Buffer& buffer) { return buffer.data == nullptr ? &nothing : buffer.data; }
-
-int CodeOf(int32_t code) {
-  switch (static_cast<Code>(code)) {
-    case Code::kInvalidArgument:
-    case Code::kDuplicate:
-      return kInvalidArgument;
-    case Code::kMismatch:
-    case Code::kNotInitialized:
-      return kFailedPrecondition;
-    case Code::kAborted:
-    case Code::kShutdown:
-      return kUnknown;  // as outside of compiled functions: see tensorflow_ops/core.cc
-    default:
-      return kInternal;
-  }
-}
-
-Error* MakeError(const Api& api, int code, const char* message) {
-  ErrorArguments arguments{sizeof(ErrorArguments), nullptr, message, code};
-  return api.create_error(&arguments);
-}
 
 bool WrittenByCore(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kBroadcast; }
 
@@ -60,11 +39,7 @@ class Call {
     Describe();
   }
 
-  Future* MakeFuture() {
-    FutureArguments arguments{sizeof(FutureArguments), nullptr, nullptr};
-    if (api_->create_future(&arguments) != nullptr) return nullptr;
-    return future_ = arguments.future;
-  }
+  Future* MakeFuture() { return future_ = xla::MakeFuture(*api_); }
 
   void Submit(hvd_api* core) {
     hvd_operation operation{};
@@ -104,42 +79,60 @@ class Call {
       tensor.shape = input.shape;
       tensors_.push_back(tensor);
     }
+    if (kind_ == OpKind::kAlltoall && !options_.splits.empty()) rows_ = {options_.splits.front()};
+    if (kind_ != OpKind::kAllgather) return;
+    // They travel along: no other rank knows whether its rows are as many.
+    for (const Buffer* input : inputs_) rows_.push_back(input->dims > 0 ? input->shape[0] : 0);
+    rows_shape_[1] = static_cast<int64_t>(rows_.size());
+    const auto bytes = static_cast<int64_t>(rows_.size() * sizeof(int64_t));
+    tensors_.push_back(
+        {rows_.data(), bytes, nullptr, 0, static_cast<int32_t>(DataType::kInt64), 2, rows_shape_});
   }
 
   // Called by the core, through which nothing may be thrown.
   static void Complete(void* given, const hvd_result* result) noexcept {
     const std::unique_ptr<Call> call(static_cast<Call*>(given));
-    if (result->code != 0) return call->FailBy(*result);
-    if (!WrittenByCore(call->kind_) && !call->CopyResults(*result)) {
-      return call->Fail(kFailedPrecondition,
-                        "the ranks have other numbers of rows than this function was compiled for; "
-                        "inside compiled functions all ranks must bring the same shape");
+    if (result->code != 0) return Fail(*call->api_, call->future_, FailureOf(*result));
+    if (!WrittenByCore(call->kind_)) {
+      if (const std::string rows = call->UnequalRows(*result); !rows.empty()) {
+        return Fail(*call->api_, call->future_,
+                    {kFailedPrecondition, "the ranks bring " + rows +
+                                              " rows; inside compiled functions all must bring "
+                                              "equally many, and none may have joined"});
+      }
+      call->CopyResults(*result);
     }
-    FutureArguments arguments{sizeof(FutureArguments), nullptr, call->future_};
-    call->api_->complete(&arguments);
+    xla::Complete(*call->api_, call->future_);
   }
 
-  // Elastic training knows by the first word that the generation is lost.
-  void FailBy(const hvd_result& result) const {
-    const int code = CodeOf(result.code);
-    const std::string kind = code == kUnknown ? "HorovodInternalError: " : "";
-    Fail(code, (kind + result.message).c_str());
-  }
-
-  bool CopyResults(const hvd_result& result) const {
+  // How many each rank brings, where they differ: the same text on every rank. Empty: equally many.
+  std::string UnequalRows(const hvd_result& result) const {
+    const size_t tensors = rows_.size();
+    std::string first = tensors == 0 ? "other numbers of" : "";
+    for (size_t t = 0; t < tensors; ++t) {
+      const hvd_output& output = result.outputs[results_.size()];
+      const auto* counts = static_cast<const int64_t*>(output.data);
+      const size_t ranks = static_cast<size_t>(output.bytes) / sizeof(int64_t) / tensors;
+      const int64_t each = kind_ == OpKind::kAlltoall ? static_cast<int64_t>(ranks) : 1;
+      bool equal = true;
+      std::string listed;
+      for (size_t r = 0; r < ranks; ++r) {
+        equal = equal && counts[r * tensors + t] == counts[t];
+        listed += (r == 0 ? "" : ", ") + std::to_string(counts[r * tensors + t] * each);
+      }
+      if (!equal) return listed;
+      if (t == 0) first = listed;
+    }
     for (size_t i = 0; i < results_.size(); ++i) {
-      if (result.outputs[i].bytes != results_[i].bytes) return false;
+      if (result.outputs[i].bytes != results_[i].bytes) return first;  // a rank has joined
     }
+    return "";
+  }
+
+  void CopyResults(const hvd_result& result) const {
     for (size_t i = 0; i < results_.size(); ++i) {
       std::memcpy(results_[i].data, result.outputs[i].data, static_cast<size_t>(results_[i].bytes));
     }
-    return true;
-  }
-
-  void Fail(int code, const char* message) const {
-    FutureErrorArguments arguments{sizeof(FutureErrorArguments), nullptr, future_,
-                                   MakeError(*api_, code, message)};
-    api_->fail(&arguments);
   }
 
   const Api* api_;
@@ -148,6 +141,8 @@ class Call {
   std::vector<const Buffer*> inputs_;
   std::vector<Result> results_;
   std::vector<hvd_tensor> tensors_;
+  std::vector<int64_t> rows_;  // of each tensor that all ranks must bring equally many of
+  int64_t rows_shape_[2] = {1, 0};
   Future* future_ = nullptr;
 };
 

@@ -4,6 +4,7 @@
 
 #include "api/c_api.h"
 #include "xla_ops/call.h"
+#include "xla_ops/errors.h"
 #include "xla_ops/xla_ffi.h"
 
 namespace {
@@ -11,11 +12,6 @@ namespace {
 using namespace hvd::xla;
 
 std::atomic<hvd_api*> core{nullptr};
-
-Error* Fail(const Frame& frame, int code, const char* message) {
-  ErrorArguments arguments{sizeof(ErrorArguments), nullptr, message, code};
-  return frame.api->create_error(&arguments);
-}
 
 // The first version with what this library uses. Those that ask without a table of functions are
 // all of it.
@@ -56,9 +52,9 @@ __attribute__((visibility("default"))) Error* horovod_collective(Frame* frame) {
   // Its numbers, for neither the table nor the frame counts all of its members.
   const bool serves = frame->api->version.major == 0 && frame->api->version.minor >= kLeastMinor;
   if (!serves) {
-    return Fail(*frame, kFailedPrecondition,
-                "horovod does not know this version of XLA's foreign functions: JAX 0.5 and "
-                "later have one that it knows");
+    return MakeError(*frame->api, kFailedPrecondition,
+                     "horovod does not know this version of XLA's foreign functions: JAX 0.5 and "
+                     "later have one that it knows");
   }
   return Start(core.load(), frame);
 }

@@ -104,8 +104,9 @@ def ranks_bring_other_shapes() -> tuple[str, str]:
         jax.jit(hvd.allreduce)(jnp.ones(3 + hvd.rank()))
     text = str(caught.value)
     np.testing.assert_array_equal(jax.jit(hvd.allreduce)(jnp.ones(3)), np.ones(3))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="other numbers of rows"):
-        jax.jit(hvd.allgather)(jnp.ones(3 + hvd.rank()))
+    for operation, rows in ((hvd.allgather, 3), (hvd.alltoall, 6)):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=f"{rows}, {2 * rows} rows"):
+            jax.jit(operation)(jnp.ones(rows * (1 + hvd.rank())))
     return text.partition(":")[0], text
 
 

@@ -29,6 +29,13 @@ class CollectiveEffect(effects.Effect):
     def __str__(self) -> str:
         return "Collective"
 
+    def __repr__(self) -> str:
+        """How JAX ends its error for a program of several devices."""
+        return (
+            "those of horovod.jax, whose operations are for programs of one device: reduce over the devices "
+            "of this rank in the compiled function, and call hvd outside of it"
+        )
+
 
 EFFECT = CollectiveEffect()
 

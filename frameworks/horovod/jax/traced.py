@@ -23,6 +23,7 @@ from horovod.common.process_sets import ProcessSet
 from horovod.jax import internals
 from horovod.jax.primitive import Call, collective_p
 from horovod.jax.tensors import as_array
+from horovod.xla.shapes import result_shapes
 
 if TYPE_CHECKING:
     from horovod.common.collective.collectives import Collectives
@@ -90,17 +91,17 @@ def _is_compiled(tensors: Sequence[jax.Array]) -> bool:
 
 def _call(kind: str, arguments: dict[str, Any], tensors: Sequence[jax.Array]) -> Call:
     process_set: ProcessSet = arguments["process_set"]
-    size, place = process_set.size() or 1, process_set.rank() or 0
-    shapes = [tuple(tensor.shape) for tensor in tensors]
     splits: tuple[int, ...] = ()
-    if kind in ("allgather", "alltoall", "reducescatter") and not all(shapes):
-        raise ValueError(f"{kind} goes by the first dimension and a scalar has none; reshape it to (1,).")
-    if kind == "allgather":
-        shapes = [(shape[0] * size, *shape[1:]) for shape in shapes]
-    elif kind == "reducescatter":
-        shapes = [(shape[0] // size + (place < shape[0] % size), *shape[1:]) for shape in shapes]
-    elif kind == "alltoall":
-        splits = (_even_split(arguments["splits"], shapes[0][0], size),) * size
+    if arguments.get("splits") is not None:
+        raise ValueError(
+            "Inside a function that JAX traces, alltoall takes no splits: the shape of its result must be "
+            "known. Send equally many rows to all, padded, or call it outside."
+        )
+    given = [tuple(tensor.shape) for tensor in tensors]
+    shapes = result_shapes(_KINDS[kind], given, process_set)
+    if kind == "alltoall":
+        size = process_set.size() or 1
+        splits = (given[0][0] // size,) * size
     return Call(
         _KINDS[kind],
         arguments.get("op", 0),
@@ -112,17 +113,6 @@ def _call(kind: str, arguments: dict[str, Any], tensors: Sequence[jax.Array]) ->
         splits,
         tuple(shapes),
     )
-
-
-def _even_split(splits: Any, rows: int, size: int) -> int:
-    if splits is not None:
-        raise ValueError(
-            "Inside a function that JAX traces, alltoall takes no splits: the shape of its result must be "
-            "known. Send equally many rows to all, padded, or call it outside."
-        )
-    if rows % size:
-        raise ValueError(f"alltoall cannot share {rows} rows equally among {size} ranks.")
-    return rows // size
 
 
 def _allgather(

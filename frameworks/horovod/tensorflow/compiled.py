@@ -8,17 +8,24 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import tensorflow as tf
+from packaging.version import Version
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+from tensorflow.python.framework import auto_control_deps
 
-from horovod.common.collective.gradients import NONLINEAR
-from horovod.common.collective.operations import ALLGATHER, ALLREDUCE, BROADCAST
+from horovod.common.collective.operations import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod.common.process_sets import registered
+from horovod.tensorflow.compiled_gradients import Done, factor, gradients_of
 from horovod.xla import library
 from horovod.xla.library import TARGET
+from horovod.xla.shapes import result_shapes
+
+OLDEST = "2.20"
+"""The first TensorFlow whose XLA calls them."""
 
 _KINDS = {
     "horovod_allreduce": ALLREDUCE,
@@ -26,6 +33,9 @@ _KINDS = {
     "horovod_broadcast": BROADCAST,
     "horovod_allgather": ALLGATHER,
     "horovod_grouped_allgather": ALLGATHER,
+    "horovod_alltoall": ALLTOALL,
+    "horovod_reducescatter": REDUCESCATTER,
+    "horovod_grouped_reducescatter": REDUCESCATTER,
 }
 _TYPES = {
     tf.bool: "i1",
@@ -42,6 +52,21 @@ _VERSION = 9  # of what XlaCallModule is given
 _latest: WeakKeyDictionary[Any, tf.Tensor] = WeakKeyDictionary()
 
 
+# What every call of a compiled function changes, for all that TensorFlow can tell: then it runs the calls
+# within one tf.function in the order of the program, as it runs others that have effects. A function that is
+# called twice has the same names twice, and a rank may wait within a call for the others.
+_ORDER = SimpleNamespace(_id="horovod's order", op=SimpleNamespace(type="order"))
+
+
+@auto_control_deps.register_acd_resource_resolver
+def _order_compiled_calls(op: Any, reads: Any, writes: Any) -> bool:
+    """Whether it has added to what an operation of a graph reads and writes; see auto_control_deps."""
+    if op.type != "StatefulPartitionedCall" or not op.node_def.attr["_XlaMustCompile"].b or _ORDER in writes:
+        return False
+    writes.add(_ORDER)
+    return True
+
+
 def run(op: str, inputs: Sequence[Any], name: str, attributes: Mapping[str, Any]) -> Any:
     """An operation as a part of the program that XLA compiles.
 
@@ -52,58 +77,72 @@ def run(op: str, inputs: Sequence[Any], name: str, attributes: Mapping[str, Any]
         attributes: of the operation.
 
     Returns:
-        What the operation of the library returns.
+        What the operation of the library returns; of an alltoall the rows alone.
 
     Raises:
         ValueError: it is none of those that XLA can call, or its shapes are not known.
     """
     if op not in _KINDS:
         raise ValueError(
-            f"{op} {name!r} cannot be part of a function that XLA compiles; allreduce, allgather and "
-            "broadcast can. Leave jit_compile=True away from the tf.function that calls it."
+            f"{op} {name!r} cannot be part of a function that XLA compiles; operations on tensors can. Leave "
+            "jit_compile=True away from the tf.function that calls it."
         )
     _register()
     grouped = isinstance(inputs[0], (list, tuple))
     tensors = [tf.convert_to_tensor(tensor) for tensor in (inputs[0] if grouped else inputs[:1])]
-    results = _differentiable(op, name, attributes)(*tensors)
-    return list(results) if grouped else results[0]
+    if _KINDS[op] == ALLTOALL:
+        if inputs[1].shape.num_elements() != 0:
+            raise ValueError(
+                f"{op} {name!r} takes no splits in a function that XLA compiles: the shape of its result "
+                "must be known. Send equally many rows to all, padded, or leave jit_compile=True away."
+            )
+        return differentiable(op, tensors, name, attributes)[0], None
+    results = differentiable(op, tensors, name, attributes)
+    return results if grouped else results[0]
 
 
-def _differentiable(op: str, name: str, attributes: Mapping[str, Any]) -> Any:
-    """The call with its gradient, which is reduced as the tensors were."""
+def differentiable(
+    op: str, tensors: Sequence[tf.Tensor], name: str, attributes: Mapping[str, Any]
+) -> list[tf.Tensor]:
+    """The call, which has a gradient, which has one too.
+
+    Args:
+        op: as the library of TensorFlow's operations calls it.
+        tensors: what it takes.
+        name: by which the ranks match it.
+        attributes: of the operation.
+
+    Returns:
+        The results.
+    """
 
     @tf.custom_gradient
-    def call(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], Any]:
+    def call(*given: tf.Tensor) -> tuple[list[tf.Tensor], Any]:
         def gradient(*gradients: tf.Tensor) -> list[tf.Tensor]:
-            if _KINDS[op] != ALLREDUCE or attributes["reduce_op"] in NONLINEAR:
-                raise NotImplementedError(
-                    f"{op} {name!r} has no gradient in a function that XLA compiles; sums and averages have."
-                )
-            return _call(op, gradients, f"{name}.gradient", attributes)
+            return gradients_of(Done(differentiable, op, given, name, attributes), gradients)
 
-        return _call(op, tensors, name, attributes), gradient
+        return _call(op, given, name, attributes), gradient
 
-    return call
+    return list(call(*tensors))
 
 
 def _call(op: str, tensors: Sequence[tf.Tensor], name: str, attributes: Mapping[str, Any]) -> list[tf.Tensor]:
+    kind, process_set = _KINDS[op], registered(attributes["process_set_id"])
     for tensor in tensors:
-        known = tensor.shape.is_fully_defined() and (_KINDS[op] != ALLGATHER or tensor.shape.rank > 0)
-        if not known or tensor.dtype not in _TYPES:
+        if not tensor.shape.is_fully_defined() or tensor.dtype not in _TYPES:
             raise ValueError(
                 f"{op} {name!r} cannot be part of a function that XLA compiles: its tensor is of type "
                 f"{tensor.dtype.name} and shape {tensor.shape}, which must be known when it is traced."
             )
+    made = result_shapes(kind, [tuple(tensor.shape) for tensor in tensors], process_set)
+    splits = [made[0][0] // (process_set.size() or 1)] * (process_set.size() or 1) if kind == ALLTOALL else []
     graph = tf.compat.v1.get_default_graph()
     given = [_latest.get(graph, tf.zeros((), tf.int32)), *tensors]
-    shapes = [tensor.shape for tensor in given]
-    if _KINDS[op] == ALLGATHER:  # all ranks bring as many rows, or it is an error when it runs
-        ranks = registered(attributes["process_set_id"]).size() or 1
-        shapes[1:] = [tf.TensorShape([shape[0] * ranks, *shape[1:]]) for shape in shapes[1:]]
+    shapes = [(), *made]
     _latest[graph], *results = gen_xla_ops.xla_call_module(
         given,
         version=_VERSION,
-        module=_program(op, given, shapes, name, attributes).encode(),
+        module=_program(op, given, shapes, name, attributes, splits).encode(),
         Sout=shapes,
         Tout=[tensor.dtype for tensor in given],
         platforms=["CPU"],
@@ -113,7 +152,12 @@ def _call(op: str, tensors: Sequence[tf.Tensor], name: str, attributes: Mapping[
 
 
 def _program(
-    op: str, tensors: Sequence[tf.Tensor], shapes: Sequence[Any], name: str, attributes: Mapping[str, Any]
+    op: str,
+    tensors: Sequence[tf.Tensor],
+    shapes: Sequence[Any],
+    name: str,
+    attributes: Mapping[str, Any],
+    splits: Sequence[int],
 ) -> str:
     """``shapes``: of the results."""
     types = [_type(tensor.shape, tensor.dtype) for tensor in tensors]
@@ -131,6 +175,7 @@ def _program(
         "process_set": f"{attributes['process_set_id']} : i64",
         "name": json.dumps(name),
         "ordered": "1 : i64",
+        "splits": f"array<i64{': ' if splits else ''}{', '.join(map(str, splits))}>",
     }
     told = ", ".join(f"{key} = {value}" for key, value in config.items())
     return f"""module @horovod {{
@@ -149,20 +194,24 @@ def _type(shape: Any, dtype: tf.DType) -> str:
 
 def _exact(attributes: Mapping[str, Any], which: str) -> str:
     """A factor as the bits of a float of 64 bits."""
-    factor, bits = attributes.get(f"{which}_factor", 1.0), attributes.get(f"{which}_bits", 0)
-    whole = bits or struct.unpack("q", struct.pack("d", factor))[0]
-    return f"0x{whole & (2**64 - 1):016X}"
+    (whole,) = struct.unpack("Q", struct.pack("d", factor(attributes, which)))
+    return f"0x{whole:016X}"
 
 
 @functools.cache
 def _register() -> None:
     """Makes the handler known to TensorFlow's XLA, once."""
+    if Version(tf.__version__) < Version(OLDEST):  # 2.18 crashes when it calls one
+        raise ValueError(
+            f"XLA calls operations of horovod from TensorFlow {OLDEST} on, this is {tf.__version__}. Leave "
+            "jit_compile=True away from functions that call hvd."
+        )
     try:
         get_api = ctypes.CDLL(str(Path(tf.__file__).with_name("libtensorflow_cc.so.2")))[_GET_API]
     except (OSError, AttributeError):
         raise ValueError(
-            f"TensorFlow {tf.__version__} does not let libraries be part of what XLA compiles; leave "
-            "jit_compile=True away from functions that call hvd."
+            f"This build of TensorFlow {tf.__version__} does not let libraries be part of what XLA compiles. "
+            "Leave jit_compile=True away from functions that call hvd."
         ) from None
     if not library.register(get_api):
         raise ValueError(f"XLA of TensorFlow {tf.__version__} refuses the operations of horovod.")
