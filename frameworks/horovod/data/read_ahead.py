@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ class ReadAhead(Generic[Batch]):
         self._error: BaseException | None = None
         self._has_ended = self._is_closed = False
         self._changed = threading.Condition()
+        self._process = os.getpid()
         self.given, self.waits, self.waited = 0, 0, 0.0
         """Batches that the program has, for how many of them it has waited, and how long (seconds)."""
         # A daemon: a reader that never returns must not keep a program that has ended.
@@ -31,6 +33,7 @@ class ReadAhead(Generic[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
+            self._refuse_in_child()
             with self._changed:
                 self._wait()
                 if not self._ready:
@@ -44,14 +47,24 @@ class ReadAhead(Generic[Batch]):
 
     def close(self) -> None:
         """Ends the thread after the batch that it reads now, for which it waits a moment. What it has read is
-        given up.
+        given up. In a forked child there is nothing to end.
         """
+        if os.getpid() != self._process:
+            return
         with self._changed:
             self._is_closed = True
             self._ready.clear()
             self._changed.notify_all()
         if threading.current_thread() is not self._thread:
             self._thread.join(PATIENCE)
+
+    def _refuse_in_child(self) -> None:
+        """There the thread is not, and its lock may be held for ever."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"horovod.data: process {os.getpid()} was forked within a pass of process {self._process}, "
+                "whose thread reads the batches. Begin a pass of its own in each process"
+            )
 
     def _wait(self) -> None:
         """Until a batch is there, or none will come."""

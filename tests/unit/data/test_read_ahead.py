@@ -3,14 +3,17 @@
 import gc
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from load import within
 
 from horovod.data import AsyncDataLoaderMixin, BaseDataLoader, read_ahead
 
@@ -108,6 +111,33 @@ def test_a_stuck_reader_does_not_keep_the_program(monkeypatch):
     ahead.close()
     assert time.monotonic() - start < 5 and list(ahead) == []
     go_on.set()
+
+
+def test_a_forked_child_has_no_part_in_a_pass_but_may_begin_its_own():
+    loader = AsyncNumbers(2, count=50)
+    batches = iter(loader)
+    next(batches)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork where there are threads
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            loader.close_async_loader()
+            whole = [batch for batch, _ in loader] == list(range(50))
+            next(batches)
+        except RuntimeError as error:
+            status = 0 if whole and "was forked within a pass" in str(error) else 2
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + within(20)
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
+    assert [batch for batch, _ in batches] == list(range(1, 50))
 
 
 def test_how_long_the_program_waited_is_told(capsys):
