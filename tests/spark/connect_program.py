@@ -1,12 +1,17 @@
 """A program that uses Spark Connect, whose server cannot be in the process of another application."""
 
 import io
+import os
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import cloudpickle
 import pytest
 import spark_programs as programs
+from load import within
 from pyspark.sql import SparkSession
 
 import horovod.spark
@@ -15,6 +20,9 @@ from horovod.spark.common.reader import Batches
 from horovod.spark.common.store import Store
 
 cloudpickle.register_pickle_by_value(programs)
+Path("theirs").mkdir()
+Path("theirs", "only_there.py").write_text("class Odd(Exception):\n    pass\n")
+os.environ["PYTHONPATH"] += os.pathsep + os.path.abspath("theirs")
 session = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 out = io.StringIO()
 found = horovod.spark.run(programs.identity, ["hello"], num_proc=2, env={"OF_RANKS": "x"}, stdout=out)
@@ -27,6 +35,27 @@ with pytest.raises(ZeroDivisionError, match="planted") as caught:
 assert str(caught.value.__cause__).startswith("on rank 1 ("), caught.value.__cause__
 with pytest.raises(RuntimeError, match="cannot be pickled"):
     horovod.spark.run(threading.Lock, num_proc=1)
+with pytest.raises(GeneratorExit, match="of an odd kind"):
+    horovod.spark.run(programs.raises, [GeneratorExit("of an odd kind")], num_proc=1)
+with pytest.raises(RuntimeError, match=r"there is no network interface nosuch"):
+    horovod.spark.run(programs.identity, ["never"], num_proc=2, nics="nosuch")
+begin = time.monotonic()
+with pytest.raises(RuntimeError, match="/no/python: no such file"):
+    horovod.spark.run(programs.identity, ["never"], num_proc=2, executable="/no/python")
+assert time.monotonic() - begin < within(30)  # agents would look for their launcher for ten minutes
+out = io.StringIO()
+with pytest.raises(RuntimeError, match=r"only_there.Odd: a message") as caught:
+    horovod.spark.run(programs.of_a_class_that_only_ranks_have, [True], num_proc=1, stdout=out)
+assert "on rank 0 (" in str(caught.value.__cause__) and "it goes wrong" in out.getvalue()
+with pytest.raises(RuntimeError, match=r"cannot unpickle the results \(ModuleNotFoundError: .*only_there"):
+    horovod.spark.run(programs.of_a_class_that_only_ranks_have, [False], num_proc=1)
+narrow, closed = io.TextIOWrapper(io.BytesIO(), "ascii"), io.StringIO()
+closed.close()
+assert len(horovod.spark.run(programs.identity, ["h\u00e9"], num_proc=1, stdout=narrow, stderr=closed)) == 1
+narrow.seek(0)
+assert "[0]<stdout>:h\\xe9 from rank 0" in narrow.read()
+with ThreadPoolExecutor(1) as pool:
+    assert len(pool.submit(horovod.spark.run, programs.identity, ["hi"], num_proc=1).result()) == 1
 with pytest.raises(RuntimeError, match="a training is not repeated"):
     horovod.spark.run(programs.identity, ["never"], num_proc=2, start_timeout=0)
 with pytest.raises(ValueError, match="say num_proc"):

@@ -59,6 +59,21 @@ def fails(culprit):
     exchanges()
 
 
+def raises(error):
+    """Raises it."""
+    raise error
+
+
+def of_a_class_that_only_ranks_have(fails):
+    """Raises or returns what the driver cannot read."""
+    import only_there
+
+    print("it goes wrong")
+    if fails:
+        raise only_there.Odd("a message")
+    return only_there.Odd()
+
+
 def trains_until(path):
     """Trains as long as there is no such file; prints who is there in each generation, and each step that was
     committed before and is done again.

@@ -3,6 +3,8 @@
 import io
 import os
 import sys
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from load import within
 
 import horovod.spark
 from horovod.runner.common.util.timeout import TimeoutException
+from horovod.spark import job, tasks
 
 
 def test_results_output_and_environment(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +69,16 @@ def test_too_few_slots(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"use_mpi": True}, "MPI can start a program"),
         ({"use_mpi": True, "use_gloo": True}, "exclude each other"),
         ({"num_proc": 0}, "at least 1 rank"),
+        ({"env": {"X": 1}}, r"env\['X'\] is a int"),
+        ({"env": {"X": None}}, r"env\['X'\] is a NoneType"),
+        ({"env": {"X": "a\0b"}}, r"env\['X'\] .* without NUL"),
+        ({"env": {"A=B": "x"}}, r"env\['A=B'\] .* without ="),
+        ({"env": {"": "x"}}, r"env\[''\]"),
+        ({"env": {1: "x"}}, r"env\[1\]"),
+        ({"start_timeout": "soon"}, "start_timeout='soon': it is a number of seconds"),
+        ({"start_timeout": -1}, "start_timeout=-1: it is a number of seconds, 0 or more"),
+        ({"start_timeout": float("inf")}, "start_timeout=inf"),
+        ({"start_timeout": float("nan")}, "start_timeout=nan"),
     ],
 )
 def test_refusals(session: Any, arguments: dict[str, Any], text: str) -> None:
@@ -94,3 +107,58 @@ def test_horovod_runner(session: Any, capsys: pytest.CaptureFixture[str]) -> Non
         runner(np=3).run(programs.identity, greeting="never")
     with pytest.raises(ValueError, match="log_callback_only"):
         runner(np=1, driver_log_verbosity="some")
+
+
+def test_what_cannot_be_sent_starts_no_task(session: Any) -> None:
+    tracker = session.sparkContext._jsc.sc().statusStore()
+    before = tracker.jobsList(None).size()
+    with pytest.raises(ValueError, match="cannot pickle the function"):
+        horovod.spark.run(threading.Lock().acquire, num_proc=2)
+    assert tracker.jobsList(None).size() == before
+
+
+def test_tasks_that_are_cancelled_before_spark_has_them(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt may come at once: then nothing may begin later."""
+    monkeypatch.setattr(tasks, "_END_SECONDS", 60.0)
+    begin = time.monotonic()
+    for pause in (0, 0.01, 0.05):
+        some = tasks.Tasks(session.sparkContext, 2, lambda _: time.sleep(100) or [])
+        some.start()
+        time.sleep(pause)
+        some.close()
+        assert some.has_ended
+    assert time.monotonic() - begin < within(20)
+
+
+def test_tasks_that_still_wait_for_a_slot_do_not_keep_a_job(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_END_SECONDS", 100.0)
+    begin = time.monotonic()
+    found = horovod.spark.run_elastic(programs.identity, ["hi"], num_proc=2, max_num_proc=6)
+    assert len(found) == 2 and time.monotonic() - begin < within(30)
+
+
+def test_workers_of_spark_keep_nothing_of_a_job(session: Any) -> None:
+    """They serve the next jobs, too."""
+
+    def left(_: Any) -> Any:
+        yield [
+            os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path)
+        ]
+
+    horovod.spark.run(os.getpid, num_proc=2)
+    found = session.sparkContext.parallelize(range(2), 2).mapPartitions(left).collect()
+    assert not [path for paths in found for path in paths if "horovod" in path], found
+    threads = session.sparkContext.parallelize(range(2), 2).map(lambda _: threading.active_count()).collect()
+    assert threads == [1, 1]
+
+
+def test_a_runner_with_fewer_slots_than_the_default(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """spark.default.parallelism is for shuffles, and no number of slots."""
+    context = session.sparkContext
+    monkeypatch.setattr(type(context), "defaultParallelism", 8)
+    with pytest.raises(ValueError, match="runs 2 tasks at a time"):
+        horovod.spark.HorovodRunner(np=3).run(programs.identity, greeting="never")

@@ -32,17 +32,32 @@ class AgentProcess:
             environ: of the agent, and what its ranks inherit.
             place: where the host stands among the others.
         """
-        self._offer = secrets.offer(secret)  # as long as this object lives
+        self._offer = secrets.offer(secret)
         agent = [sys.executable, "-m", "horovod.runner.agent", "--join", address, "--name", name]
         numbers = {"--slots": slots, "--place": place, "--end-with": os.getpid()}
         own = [word for flag, number in numbers.items() if number is not None for word in (flag, str(number))]
         variables = {**environ, **self._offer.variables}
-        self._process = subprocess.Popen([*agent, *own], env=variables, stdin=subprocess.DEVNULL)
+        try:
+            self._process = subprocess.Popen([*agent, *own], env=variables, stdin=subprocess.DEVNULL)
+        except BaseException:
+            self._offer.close()
+            raise
         self.pid = self._process.pid
 
     def wait(self) -> int:
-        """Its status, once it has ended."""
-        return self._process.wait()
+        """Its status, once it has ended. To be called once: this process may serve other jobs after it."""
+        try:
+            return self._process.wait()
+        finally:
+            self._offer.close()
+
+    def end(self, seconds: float) -> None:
+        """In place of ``wait``: has it leave the job, if it has not ended after so many seconds."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+        self.wait()
 
 
 def address_at(host: str, variables: Mapping[str, str]) -> str:

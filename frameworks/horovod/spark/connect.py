@@ -6,44 +6,52 @@ import pickle
 import secrets
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import BarrierTaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from horovod.bootstrap import secret
 from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
 from horovod.runner import engines
 from horovod.runner.call import packing
-from horovod.runner.call.child import Caller
+from horovod.runner.call.child import Caller, show
 from horovod.runner.call.run import command, run_packed
 
-from .agents import Terms, serve, start_agent
-from .job import LOST_SECONDS, Plan
+from .agents import Terms, start_agent
+from .job import LOST_SECONDS, Plan, launchers
 
 _PART_BYTES = 4 << 20  # of a row
+_END_SECONDS = 5.0  # for agents to end with their launcher
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What comes back of a job: what it returned, or raised with its cause, and the output of its ranks."""
+    """What comes back of a job: the output of its ranks, and what it returned, or raised with its cause.
+    These are pickled apart, since they may be of classes that the driver does not have; ``told`` is the error
+    as text.
+    """
 
-    results: Sequence[Any]
-    error: BaseException | None
-    cause: BaseException | None
+    results: bytes
+    error: bytes = b""
+    told: str = ""
+    cause: BaseException | None = None
     stdout: str = ""
     stderr: str = ""
 
 
 def run(plan: Plan, function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> list[Any]:
     """What the function returns on each rank. The output of the ranks is written when they have ended."""
-    session = SparkSession.getActiveSession()
-    if session is None:
+    try:
+        session = SparkSession.active()
+    except PySparkException:
         raise ValueError(
             "horovod.spark.run: there is no session. Begin with SparkSession.builder.remote(...)"
-        )
+        ) from None
     call = io.BytesIO()
     packing.write_call(call, function, args, kwargs)
     key = secrets.token_bytes(secret.SECRET_BYTES)
@@ -67,11 +75,24 @@ def run(plan: Plan, function: Callable[..., Any], args: Sequence[Any], kwargs: A
     finally:
         session.removeTag(tag)
     ended: Ended = pickle.loads(b"".join(bytes(row.data) for row in rows))
-    print(ended.stdout, end="", file=plan.stdout or sys.stdout, flush=True)
-    print(ended.stderr, end="", file=plan.stderr or sys.stderr, flush=True)
-    if ended.error is not None:
-        raise ended.error from ended.cause
-    return list(ended.results)
+    show(plan.stdout or sys.stdout, ended.stdout)
+    show(plan.stderr or sys.stderr, ended.stderr)
+    if ended.told:
+        raise _error(ended) from ended.cause
+    try:
+        return list(pickle.loads(ended.results))
+    except Exception as error:
+        text = f"horovod.spark.run cannot unpickle the results ({type(error).__name__}: {error})"
+        raise RuntimeError(text) from error
+
+
+def _error(ended: Ended) -> BaseException:
+    """What the job raised; a RuntimeError that says the same where it cannot be copied."""
+    try:
+        error = pickle.loads(ended.error)
+    except Exception:  # its class cannot be imported here, or it was not sent
+        error = None
+    return error if isinstance(error, BaseException) else RuntimeError(ended.told)
 
 
 @dataclass(frozen=True)
@@ -96,12 +117,17 @@ class _Body:
         host = context.getTaskInfos()[0].address.rpartition(":")[0]
         own = engines.address_at(host, self.variables) if index == 0 and not is_late else ""
         address = context.allGather(own)[0]
-        terms = Terms(address, self.secret, self.variables)
+        if not address:
+            ended: Ended | None = self._late()
+        else:
+            terms = Terms(address, self.secret, self.variables)
+            agent = start_agent(terms, index)
+            ended = self._lead(terms) if index == 0 else None
+            context.barrier()  # the launcher has ended, or never begun, which agents cannot tell from soon
+            agent.end(_END_SECONDS)
         if index:
-            if address:
-                serve(terms, index)
             return
-        data = _packed(self._lead(terms) if address else self._late())
+        data = pickle.dumps(ended)
         for start in range(0, len(data), _PART_BYTES):
             yield pyarrow.RecordBatch.from_pydict({"data": [data[start : start + _PART_BYTES]]})
 
@@ -111,34 +137,35 @@ class _Body:
             f"and start_timeout is {self.start_seconds:g} s. If they had run before, an executor was lost, "
             "and a training is not repeated"
         )
-        return Ended([], RuntimeError(text), None)
+        return Ended(b"", told=text)
 
     def _lead(self, terms: Terms) -> Ended:
-        """Runs the launcher here, beside the agent of this task."""
+        """Runs the launcher here, beside the agent of this task. Whatever it raises is a value: what leaves a
+        task would have Spark start all of them again.
+        """
+        import cloudpickle
+
         offer = secret.offer(self.secret)
         stdout, stderr = io.StringIO(), io.StringIO()
-        caller = Caller({**os.environ, **offer.variables}, stdout, stderr)
-        rank = command(self.executable or sys.executable)
-        results: list[Any] = []
-        error: Exception | None = None
+        caller = Caller({**os.environ, **launchers(self.variables), **offer.variables}, stdout, stderr)
+        words = [*self.options, "--rendezvous", terms.address, "--"]
+        words += command(self.executable or sys.executable)
         try:
-            agent = start_agent(terms, 0)
-            results = run_packed(
-                [*self.options, "--rendezvous", terms.address, "--", *rank], self.call, caller
-            )
-            agent.wait()
-        except Exception as failure:  # any that leaves this task would have Spark start all of them again
-            error = failure
-        offer.close()
-        cause = None if error is None else error.__cause__
-        return Ended(results, error, cause, stdout.getvalue(), stderr.getvalue())
+            results = run_packed(words, self.call, caller)
+            ended = Ended(cloudpickle.dumps(results))
+        except BaseException as error:
+            ended = _failed(error)
+        finally:
+            offer.close()
+        return replace(ended, stdout=stdout.getvalue(), stderr=stderr.getvalue())
 
 
-def _packed(ended: Ended) -> bytes:
+def _failed(error: BaseException) -> Ended:
     import cloudpickle
 
+    told = "".join(traceback.format_exception_only(error)).strip()
+    cause = error.__cause__ if isinstance(error.__cause__, packing.RemoteTraceback) else None
     try:
-        return bytes(cloudpickle.dumps(ended))
-    except Exception as error:
-        failure = RuntimeError(f"what the ranks have returned or raised cannot be sent: {error}")
-        return bytes(cloudpickle.dumps(Ended([], failure, None, ended.stdout, ended.stderr)))
+        return Ended(b"", cloudpickle.dumps(error), told, cause)
+    except Exception:  # nobody else can read it, either
+        return Ended(b"", b"", told, cause)

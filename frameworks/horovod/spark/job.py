@@ -55,14 +55,14 @@ def run(
     key = secrets.token_bytes(secret.SECRET_BYTES)
     offer = secret.offer(key)
     words = [*plan.options, "--rendezvous", address, "--", *command(plan.executable or context.pythonExec)]
-    ours = {name: value for name, value in variables.items() if name.startswith("HOROVOD_")}
     tasks = Tasks(context, plan.tasks, partial(serve, Terms(address, key, variables, plan.goes_on)))
     watch = _Watch(tasks, plan)
     try:
-        environ = {**os.environ, **ours, **offer.variables}
+        environ = {**os.environ, **launchers(variables), **offer.variables}
         caller = Caller(environ, plan.stdout, plan.stderr, on_start=watch.begin)
         found = run_job(words, function, args, kwargs, caller)
-        tasks.wait(_END_SECONDS)  # they end with the job
+        if not (plan.goes_on and tasks.waiting):  # who waits would begin when the others end
+            tasks.wait(_END_SECONDS)  # they end with the job
         return found
     except Exception as error:
         raise watch.explained(error) from error.__cause__
@@ -70,6 +70,11 @@ def run(
         watch.close()
         tasks.close()
         offer.close()
+
+
+def launchers(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those of the ranks' variables that the launcher has, too."""
+    return {name: value for name, value in variables.items() if name.startswith("HOROVOD_")}
 
 
 class _Watch:
@@ -84,8 +89,9 @@ class _Watch:
         self._thread = threading.Thread(target=self._run, name="hvd-spark-watch", daemon=True)
 
     def begin(self, end: Callable[[], None]) -> None:
-        """``end`` ends the launcher."""
+        """Has the tasks come to the launcher, which ``end`` ends."""
         self._end = end
+        self._tasks.start()
         self._thread.start()
 
     def close(self) -> None:
@@ -99,6 +105,8 @@ class _Watch:
         if self._refusal is not None:
             return self._refusal
         cause = error.__cause__
+        if not self._thread.ident:  # no task was asked for
+            return error
         if isinstance(cause, RemoteTraceback) and not isinstance(error, HorovodInternalError):
             return error
         end = time.monotonic() + _GRACE_SECONDS
@@ -113,13 +121,13 @@ class _Watch:
         deadline = time.monotonic() + self._plan.start_seconds
         have_come = False
         while not self._closing.wait(_LOOK_SECONDS):
+            if self._tasks.has_ended or (self._tasks.failed and not self._plan.goes_on):
+                self._closing.wait(_GRACE_SECONDS)
+                self._end()
+                return
             have_come = have_come or self._tasks.running >= self._plan.fewest
             if not have_come and time.monotonic() > deadline:
                 self._refusal = TimeoutException(self._late())
-                self._end()
-                return
-            if self._tasks.has_ended or (self._tasks.failed and not self._plan.goes_on):
-                self._closing.wait(_GRACE_SECONDS)
                 self._end()
                 return
 

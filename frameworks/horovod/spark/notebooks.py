@@ -1,6 +1,6 @@
 """``HorovodRunner``, for notebooks that were written for the platforms which had it."""
 
-import io
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -43,16 +43,22 @@ class HorovodRunner:
         count = self.num_processor
         if count < 0:
             return on_this_machine(main, kwargs=kwargs, num_proc=-count)[0]
-        _check_slots(count)
-        streams: Any = {"stdout": io.StringIO(), "stderr": io.StringIO()} if self._is_quiet else {}
-        return on_executors(main, kwargs=kwargs, num_proc=count or None, **streams)[0]
+        slots = _slots()
+        if slots and count > slots:
+            raise ValueError(f"HorovodRunner(np={count}): the application runs {slots} tasks at a time")
+        count = count or slots
+        if not self._is_quiet:
+            return on_executors(main, kwargs=kwargs, num_proc=count or None)[0]
+        with open(os.devnull, "w") as nobody:
+            return on_executors(main, kwargs=kwargs, num_proc=count or None, stdout=nobody, stderr=nobody)[0]
 
 
-def _check_slots(count: int) -> None:
-    """Where executors come by dynamic allocation, nobody knows how many there will be."""
+def _slots() -> int:
+    """How many tasks the application runs at a time; 0: nobody knows, since it is not of this process, or
+    executors come by dynamic allocation.
+    """
     context = SparkContext._active_spark_context
     if context is None or context.getConf().get("spark.dynamicAllocation.enabled") == "true":
-        return
-    slots = context.defaultParallelism
-    if count > slots:
-        raise ValueError(f"HorovodRunner(np={count}): the application runs {slots} tasks at a time")
+        return 0
+    spark = context._jsc.sc()
+    return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))

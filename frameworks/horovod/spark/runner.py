@@ -162,8 +162,10 @@ def run_elastic(
             warnings.warn(text, DeprecationWarning, stacklevel=2)
     context = _context("run_elastic")
     count = _count(num_proc, context)
-    most = max_num_proc or max_np or count
-    fewest = min_num_proc or min_np or count
+    most = max_num_proc or max_np or max(count, min_num_proc or min_np or 0)
+    fewest = min_num_proc or min_np or min(count, most)
+    if num_proc is None:
+        count = min(max(count, fewest), most)
     if not fewest <= count <= most:
         raise ValueError(f"horovod.spark.run_elastic: {fewest} <= num_proc={count} <= {most} does not hold")
     seconds = _start_seconds(start_timeout)
@@ -218,11 +220,16 @@ def _count(num_proc: int | None, context: SparkContext | None) -> int:
 
 
 def _start_seconds(given: float | None) -> float:
-    text = os.environ.get(_START_VARIABLE) or str(_START_SECONDS)
+    name, value = "start_timeout", given
+    if value is None:
+        name, value = _START_VARIABLE, os.environ.get(_START_VARIABLE) or _START_SECONDS  # type: ignore[assignment]
     try:
-        return float(text if given is None else given)
-    except ValueError:
-        raise ValueError(f"{_START_VARIABLE}: {text!r} is no number") from None
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"horovod.spark: {name}={value!r}: it is a number of seconds, 0 or more")
+    return seconds
 
 
 def _words(
@@ -240,6 +247,13 @@ def _variables(
     context: SparkContext | None, nics: str | Iterable[str] | None, env: Mapping[str, str] | None
 ) -> dict[str, str]:
     """For the ranks. Spark itself says one thread for each core of a task, if the user says nothing."""
+    for name, value in (env or {}).items():
+        are_text = isinstance(name, str) and isinstance(value, str)
+        if not are_text or not name or "=" in name or "\0" in name + value:
+            raise ValueError(
+                f"horovod.spark: env[{name!r}] is a {type(value).__name__} that no environment can have: "
+                "names and values are strings without NUL, and names are without ="
+            )
     name = "OMP_NUM_THREADS"
     said = "" if context is None else context.getConf().get(f"spark.executorEnv.{name}", "")
     return {**({name: said} if said else {}), **nics_to_env_var(nics), **(env or {})}

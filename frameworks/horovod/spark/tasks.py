@@ -1,20 +1,27 @@
 """The tasks of a job, as the driver has them: started together, watched, cancelled."""
 
+import contextlib
 import itertools
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
+from pyspark.status import StatusTracker
 
 _END_SECONDS = 10.0
+_AGAIN_SECONDS = 0.25
 _MOST_TEXT = 2000
 _numbers = itertools.count(1)
 
 
 class Tasks:
-    """So many tasks that each call ``body`` with their number, as one job of Spark on a thread of its own."""
+    """So many tasks that each call ``body`` with their number, as one job of Spark on a thread of its own,
+    once they are started.
+    """
 
     def __init__(self, context: SparkContext, count: int, body: Callable[[int], list[str]]) -> None:
         self.count = count
@@ -22,7 +29,11 @@ class Tasks:
         self.error: BaseException | None = None
         self._context = context
         self._group = f"horovod.spark-{os.getpid()}-{next(_numbers)}"
+        self._closing = threading.Event()
         self._thread: Any = InheritableThread(target=self._run, args=[body], daemon=True)
+
+    def start(self) -> None:
+        """Asks Spark for them."""
         self._thread.start()
 
     @property
@@ -36,12 +47,21 @@ class Tasks:
         return sum(stage.numActiveTasks for stage in self._stages())
 
     @property
+    def waiting(self) -> int:
+        """How many wait for a slot, those included that are to start again."""
+        return sum(
+            stage.numTasks - stage.numActiveTasks - stage.numCompletedTasks for stage in self._stages()
+        )
+
+    @property
     def failed(self) -> int:
         """How many have failed, those included that Spark has started again."""
         return sum(stage.numFailedTasks for stage in self._stages())
 
     def failures(self) -> list[str]:
         """What Spark says of tasks that have failed, and of its job: a text for each."""
+        if self._spark() is None:
+            return ["the application of Spark has been stopped"]
         found = list(dict.fromkeys(self._task_errors())) or self.refusals
         return found or (
             [] if self.error is None else [f"the job of Spark failed: {_short(str(self.error))}"]
@@ -56,19 +76,24 @@ class Tasks:
         return f"{waiting} wait for a free slot ({wants}) of {self._room()}"
 
     def _room(self) -> str:
-        master = self._context.master
+        master, spark = self._context.master, self._spark()
+        if spark is None:
+            return f"{master}, where the application has been stopped"
         if master.startswith("local["):
-            return f"{master}, which has {self._context.defaultParallelism}"
-        count = (
-            len(self._context._jsc.sc().statusTracker().getExecutorInfos()) - 1
-        )  # the driver is no executor
+            return f"{master}, which has {spark.defaultParallelism()}"
+        count = len(spark.statusTracker().getExecutorInfos()) - 1  # the driver is no executor
         return f"{master}, where the application has {count} executor{'' if count == 1 else 's'}"
 
     def close(self) -> None:
         """Cancels what still runs, once the job of the ranks has ended."""
-        if self._thread.is_alive():
-            self._context.cancelJobGroup(self._group)
-            self._thread.join(_END_SECONDS)
+        self._closing.set()
+        end = time.monotonic() + _END_SECONDS
+        while self._thread.is_alive() and time.monotonic() < end:
+            spark = self._spark()
+            if spark is not None:
+                with contextlib.suppress(Py4JError):  # it is being stopped
+                    spark.cancelJobGroup(self._group)  # in vain, as long as Spark has not got the job
+            self._thread.join(_AGAIN_SECONDS)
 
     def wait(self, seconds: float) -> None:
         """For their end."""
@@ -79,28 +104,39 @@ class Tasks:
             yield from body(index)
 
         text = f"{self.count} tasks, each an agent of horovodrun"
-        self._context.setJobGroup(self._group, text, interruptOnCancel=True)
-        slices = self._context.range(0, self.count, numSlices=self.count)
         try:
-            self.refusals = slices.mapPartitionsWithIndex(serve).collect()
+            self._context.setJobGroup(self._group, text, interruptOnCancel=True)
+            slices = self._context.range(0, self.count, numSlices=self.count)
+            tasks = slices.mapPartitionsWithIndex(serve)
+            if not self._closing.is_set():
+                self.refusals = tasks.collect()
         except Exception as error:
             self.error = error
 
+    def _spark(self) -> Any:
+        """The SparkContext of Java; None: the application has been stopped."""
+        java = self._context._jsc
+        return None if java is None else java.sc()
+
     def _stages(self) -> list[Any]:
-        tracker = self._context.statusTracker()
+        java = self._context._jsc
+        if java is None:  # the application has been stopped
+            return []
         try:
+            tracker = StatusTracker(java.statusTracker())
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group)]
             stages = [
                 tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds
             ]
-        except Py4JError:  # the application has been stopped
+        except Py4JError:  # it is being stopped
             return []
         return [stage for stage in stages if stage is not None]
 
     def _task_errors(self) -> Iterator[str]:
         """Only the store behind Spark's own pages says which executor a task has run on."""
-        store = self._context._jsc.sc().statusStore()
-        for stage in self._stages():
+        spark = self._spark()
+        for stage in self._stages() if spark is not None else ():
+            store = spark.statusStore()
             tasks = store.taskList(stage.stageId, stage.currentAttemptId, self.count * 5)
             for task in map(tasks.apply, range(tasks.size())):
                 if task.errorMessage().isDefined():

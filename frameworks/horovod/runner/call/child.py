@@ -84,10 +84,7 @@ class Text:
         elif not _COMPLAINT.startswith(self._rest[: len(_COMPLAINT)]):
             shown += self._rest[self._shown :]
             self._shown = len(self._rest)
-        stream = self._stream()
-        if stream is not None and shown:
-            with contextlib.suppress(Exception):  # nobody reads it any more: no reason for a job to end
-                _write(stream, shown)
+        show(self._stream(), shown)
 
     def _line(self, line: str) -> str:
         """What is still to be shown of a line that has come in full."""
@@ -182,6 +179,13 @@ def _attend(selector: selectors.BaseSelector) -> None:
             if not data:
                 selector.unregister(key.fileobj)
             key.data(data)
+
+
+def show(stream: TextIO | None, text: str) -> None:
+    """Writes what ranks have printed, as far as the stream can take it."""
+    if stream is not None and text:
+        with contextlib.suppress(Exception):  # nobody reads it any more: no reason for a job to end
+            _write(stream, text)
 
 
 def _write(stream: TextIO, text: str) -> None:
