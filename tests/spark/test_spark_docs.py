@@ -17,20 +17,31 @@ def test_the_code_of_the_page(session: Any, capsys: pytest.CaptureFixture[str]) 
     blocks = re.findall(marked, page, re.MULTILINE | re.DOTALL)
     found: dict[str, Any] = {"__name__": "page"}
     exec("\n".join(blocks), found)
-    assert len(blocks) == 2 and len(found["states"]) == 2 and found["ranks"] == [0, 1]
+    assert len(blocks) == 3 and len(found["states"]) == 2 and found["ranks"] == [0, 1]
+    errors = [abs(row["label"] - row["label__output"]) for row in found["predictions"].collect()]
+    assert len(errors) == 200 and max(errors) < 0.3
     assert "[1]<stdout>:loss 0." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    "options", [[], pytest.param(["--elastic"], marks=pytest.mark.slow)], ids=["static", "elastic"]
+    ("words", "told"),
+    [
+        (["digits.py"], "2 ranks, accuracy 9"),
+        pytest.param(["digits.py", "--elastic"], "2 ranks, accuracy 9", marks=pytest.mark.slow),
+        (["estimator.py"], "the loaded model alike: True"),
+    ],
 )
-def test_the_example(
-    session: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
+def test_the_examples(
+    session: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    told: str,
 ) -> None:
     """In this process: another one would need a Spark of its own."""
     pytest.importorskip("sklearn")
     monkeypatch.setattr(type(session), "stop", lambda _: None)
-    monkeypatch.setattr(sys, "argv", ["digits.py", *options])
+    monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(SystemExit) as end:
-        runpy.run_path(str(ROOT / "examples" / "spark" / "digits.py"), run_name="__main__")
-    assert end.value.code == 0 and "2 ranks, accuracy 9" in capsys.readouterr().out
+        runpy.run_path(str(ROOT / "examples" / "spark" / words[0]), run_name="__main__")
+    assert end.value.code == 0 and told in capsys.readouterr().out

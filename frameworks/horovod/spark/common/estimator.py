@@ -145,12 +145,6 @@ class HorovodEstimator(Estimator, HasParams, Saved):
 class HorovodModel(Model, HasParams, Saved):
     """A trained model, which adds its outputs to the rows of a DataFrame."""
 
-    def __init__(self, **values: Any) -> None:
-        super().__init__(**values)
-        labels = self.getLabelColumns()
-        if labels and not self.getOutputCols():
-            self.setOutputCols([f"{label}__output" for label in labels])
-
     def transform(self, df: Any, params: Any = None) -> Any:
         """Adds a column for each output of the model: ``<label>__output``, or those of ``setOutputCols``.
 
@@ -164,6 +158,11 @@ class HorovodModel(Model, HasParams, Saved):
             The DataFrame with these columns, computed when its rows are asked for.
         """
         return super().transform(df, params)
+
+    def getOutputCols(self) -> list[str]:
+        """Returns the columns that transform adds."""
+        labels = self.getLabelColumns() or ()
+        return self.getOrDefault("outputCols") or [f"{label}__output" for label in labels]
 
     def setLabelColoumns(self, value: Sequence[str]) -> Any:
         """Deprecated: a misspelt name of ``setLabelColumns``."""

@@ -76,7 +76,8 @@ class _Reader(MLReader):
 
     def load(self, path: str) -> Any:
         """Reads a stage; from nowhere but where you trust."""
-        metadata = DefaultParamsReader.loadMetadata(path, self.sparkSession)
+        text = self.sparkSession.read.text(os.path.join(path, "metadata")).first()[0]
+        metadata = DefaultParamsReader._parseMetaData(text)
         if metadata["class"].rpartition(".")[2] != self._cls.__name__:
             raise ValueError(f"{path} holds a {metadata['class']}, and no {self._cls.__name__}")
         stage: Any = self._cls()

@@ -42,14 +42,20 @@ class Output:
         """Of the column: that of the label, or a vector where the model gives several numbers for one."""
         if self.kind == "vector":
             return VectorUDT()
-        element = _SPARK_TYPES.get(self.label.dtype, T.DoubleType)()
+        element = _SPARK_TYPES[self.dtype]()
         return element if self.kind == "scalar" else T.ArrayType(element)
 
     @property
     def kind(self) -> str:
-        if self.label.kind == "scalar":
+        """Of the column: scalar, array or vector."""
+        if not self.label.shape:
             return "scalar" if math.prod(self.shape) == 1 else "vector"
         return "array" if self.label.kind == "array" else "vector"
+
+    @property
+    def dtype(self) -> str:
+        """Of its numbers; transformation_fn may have made some of labels that are none."""
+        return self.label.dtype if self.label.dtype in _SPARK_TYPES else "float64"
 
     def encode(self, values: np.ndarray) -> pa.Array:
         """The values of some rows."""
@@ -57,7 +63,7 @@ class Output:
         if self.kind == "vector":
             is_sparse = self.label.kind == "sparse_vector"
             return (_sparse if is_sparse else _dense)(values.reshape(rows, -1).astype(np.float64))
-        dtype = np.dtype(self.label.dtype)
+        dtype = np.dtype(self.dtype)
         if dtype.kind in "biu":  # such as a class of a model that gives a probability
             values = np.rint(values)
         flat = pa.array(values.reshape(-1).astype(dtype))
