@@ -1,7 +1,9 @@
 """Datasets that compute workers serve: real jobs of both kinds, over TensorFlow's own data service."""
 
+import argparse
 import dataclasses
 import os
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import tensorflow as tf
 from launch import Launcher
 from load import within
 
-from horovod.tensorflow.data import compute_service, registry
+from horovod.tensorflow.data import compute_service, compute_worker, registry
 from horovod.tensorflow.data.compute_service import TfDataServiceConfig
 
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
@@ -105,6 +107,7 @@ def test_who_meets_there(meeting):
     with pytest.raises(TimeoutError, match=r"dispatcher 4 of the data service at .* within 0.2 s"):
         client.wait_for_dispatcher_registration(4, 0.2)
     client.register_worker_for_dispatcher(3, 0)
+    client.register_worker_for_dispatcher(3, 0)  # one that was started again
     with pytest.raises(TimeoutError, match="all 2 workers of dispatcher 3"):
         client.wait_for_dispatcher_worker_registration(3, 0.2)
     client.register_worker_for_dispatcher(3, 1)
@@ -119,6 +122,30 @@ def test_another_key_gets_nothing(meeting):
         stranger.register_dispatcher(0, "elsewhere:1")
     with pytest.raises(TimeoutError):
         meeting.compute_client().wait_for_dispatcher_registration(0, 0.2)
+
+
+def test_a_service_that_has_ended_by_itself_is_no_error_at_the_end():
+    service = registry.ComputeService(KEY)
+    gone = a_config(addresses=service.addresses, timeout=1, dispatcher_side="training")
+    client = gone.compute_client()
+    client.register_worker_for_dispatcher(0, 0)
+    client.register_worker_for_dispatcher(0, 1)
+    with compute_service.tf_data_service(gone, 0) as address:
+        assert address.startswith("grpc://")
+        service.close()
+
+
+def test_a_service_that_is_ended_takes_its_file_along(tmp_path):
+    file = tmp_path / "service.json"
+    args = argparse.Namespace(configfile=str(file), dispatchers=1, dispatcher_side="compute", timeout=5)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end, compute_worker.serving(args, 2):
+            assert file.exists()
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert end.value.code == 128 + signal.SIGTERM and not file.exists()
 
 
 def test_arguments_that_make_no_sense():

@@ -83,7 +83,7 @@ PYTHON = {
     "runner": {"elastic", "elastic.driver", "runner.probes", *BOOTSTRAP, "version"},
     "runner.probes": {"runner", *COMMON, *BOOTSTRAP, "version"},
     "ray": {"runner", "elastic", *BOOTSTRAP, *COMMON, "version"},
-    "spark": {"data", "runner", "elastic", *BOOTSTRAP, *COMMON, "version", *ADAPTERS},
+    "spark": {"data", "tensorflow.data", "runner", "elastic", *BOOTSTRAP, *COMMON, "version", *ADAPTERS},
 }
 
 # Which frameworks a package may import; one that is not listed may import none.

@@ -9,6 +9,7 @@ from pyspark import SparkContext
 from horovod.runner.call.run import run as on_this_machine
 
 from .runner import run as on_executors
+from .tasks import slots
 
 _VERBOSITIES = ("log_callback_only", "all")
 
@@ -43,22 +44,12 @@ class HorovodRunner:
         count = self.num_processor
         if count < 0:
             return on_this_machine(main, kwargs=kwargs, num_proc=-count)[0]
-        slots = _slots()
-        if slots and count > slots:
-            raise ValueError(f"HorovodRunner(np={count}): the application runs {slots} tasks at a time")
-        count = count or slots
+        context = SparkContext._active_spark_context
+        most = 0 if context is None else slots(context)
+        if most and count > most:
+            raise ValueError(f"HorovodRunner(np={count}): the application runs {most} tasks at a time")
+        count = count or most
         if not self._is_quiet:
             return on_executors(main, kwargs=kwargs, num_proc=count or None)[0]
         with open(os.devnull, "w") as nobody:
             return on_executors(main, kwargs=kwargs, num_proc=count or None, stdout=nobody, stderr=nobody)[0]
-
-
-def _slots() -> int:
-    """How many tasks the application runs at a time; 0: nobody knows, since it is not of this process, or
-    executors come by dynamic allocation.
-    """
-    context = SparkContext._active_spark_context
-    if context is None or context.getConf().get("spark.dynamicAllocation.enabled") == "true":
-        return 0
-    spark = context._jsc.sc()
-    return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))

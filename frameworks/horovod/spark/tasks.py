@@ -144,6 +144,16 @@ class Tasks:
                     yield f"{where}: {_short(task.errorMessage().get())}"
 
 
+def slots(context: SparkContext) -> int:
+    """How many tasks the application runs at a time; 0: nobody knows, since executors come by dynamic
+    allocation.
+    """
+    if context.getConf().get("spark.dynamicAllocation.enabled") == "true":
+        return 0
+    spark = context._jsc.sc()
+    return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
+
+
 def _is_need(name: str) -> bool:
     return name.startswith("spark.task.resource.") and name.endswith(".amount")
 

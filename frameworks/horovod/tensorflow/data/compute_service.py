@@ -111,7 +111,8 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
     """Within it a rank of a training may use its dispatcher; gives the address, as "grpc://host:port".
 
     Where dispatchers are on the "training" side, the first ranks run them until the end, and rank 0 ends the
-    service then.
+    service then: have all ranks leave together, by ``hvd.barrier()``. A rank that still reads would wait for
+    ever.
 
     Args:
         compute_config: of the service.

@@ -9,9 +9,9 @@ import secrets
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from horovod.bootstrap.errors import BootstrapError
+from horovod.bootstrap.errors import AbandonedError, BootstrapError, StartTimeoutError
 from horovod.bootstrap.network import interfaces
 from horovod.bootstrap.store.client import StoreClient
 from horovod.bootstrap.store.server import StoreServer
@@ -62,10 +62,11 @@ class ComputeClient:
         return self._wait(f"dispatcher.{dispatcher}", timeout, f"dispatcher {dispatcher}")
 
     def register_worker_for_dispatcher(self, dispatcher: int, worker: int) -> None:
-        """Worker number ``worker`` has come to the dispatcher."""
+        """Worker number ``worker`` has come to the dispatcher, perhaps once more."""
         self._say(f"worker {worker} is at dispatcher {dispatcher}")
         with self._store() as store:
-            if store.add(f"workers.{dispatcher}", 1) == self._workers:
+            is_new = store.add(f"worker.{dispatcher}.{worker}", 1) == 1
+            if is_new and store.add(f"workers.{dispatcher}", 1) == self._workers:
                 store.set(f"ready.{dispatcher}", b"")
 
     def wait_for_dispatcher_worker_registration(self, dispatcher: int, timeout: float) -> None:
@@ -73,8 +74,8 @@ class ComputeClient:
         self._wait(f"ready.{dispatcher}", timeout, f"all {self._workers} workers of dispatcher {dispatcher}")
 
     def shutdown(self) -> None:
-        """Ends the service for everybody."""
-        with self._store() as store:
+        """Ends the service for everybody, if it has not ended by itself."""
+        with suppress(StartTimeoutError, AbandonedError), self._store() as store:
             store.set("shutdown", b"")
 
     def wait_for_shutdown(self) -> None:
