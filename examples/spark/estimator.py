@@ -20,10 +20,6 @@ from horovod.spark.common.store import Store
 from horovod.spark.torch import TorchEstimator, TorchModel
 
 
-def loss(output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(output, label.long())
-
-
 def accuracy(predictions: DataFrame) -> float:
     """Of the class with the highest output."""
 
@@ -56,7 +52,7 @@ def main() -> None:
         store=Store.create(folder),
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9),
-        loss=loss,
+        loss=F.cross_entropy,
         feature_cols=["image"],
         label_cols=["digit"],
         validation=0.1,

@@ -1,8 +1,10 @@
 """A program that uses Spark Connect, whose server cannot be in the process of another application."""
 
+import importlib.util
 import io
 import os
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -68,5 +70,25 @@ found = dataset.write(df, store, ["pair"], validation="is_val")
 batches = Batches(found.train_path, list(found.columns.values()), 100, filesystem=store.filesystem)
 assert sorted(next(batches.epoch())["pair"].tolist()) == [[n, n] for n in range(1, 100, 2)]
 assert dataset.write(df, store, ["id"], validation=0.5).val_rows > 20
+
+# An estimator: the DataFrame is written, trained with and given predictions; the model is saved and loaded.
+if importlib.util.find_spec("torch"):
+    import torch
+
+    from horovod.spark.common.store import Store
+    from horovod.spark.torch import TorchEstimator, TorchModel
+
+    rows = [([float(n % 7), float(n % 5)], 0.1 * (n % 7) - 0.2 * (n % 5)) for n in range(70)]
+    frame = session.createDataFrame(rows, "x array<double>, y double")
+    model = torch.nn.Linear(2, 1)
+    values = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01), "num_proc": 2}
+    values |= {"loss": torch.nn.functional.mse_loss, "feature_cols": ["x"], "label_cols": ["y"], "epochs": 30}
+    with tempfile.TemporaryDirectory() as folder:
+        estimator = TorchEstimator(store=Store.create(folder), batch_size=5, verbose=0, **values)
+        estimator.fit(frame).write().overwrite().save(f"{folder}/model")
+        found = TorchModel.load(f"{folder}/model").transform(frame).collect()
+    assert max(abs(row["y"] - row["y__output"]) for row in found) < 0.3, found
+    with pytest.raises(ValueError, match="say num_proc"):
+        estimator.setNumProc(None).fit(frame)
 session.stop()
 sys.exit(0)

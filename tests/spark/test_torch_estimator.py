@@ -90,7 +90,7 @@ def test_the_accuracy_of_the_same_model_without_spark(session: Any, tmp_path: Pa
     model, optimizer = new()
     values = {"model": model, "optimizer": optimizer, "feature_cols": ["image"], "label_cols": ["number"]}
     values |= {
-        "loss": lambda output, label: F.cross_entropy(output, label.long()),
+        "loss": torch.nn.CrossEntropyLoss(),
         "epochs": 8,
         "batch_size": 16,
     }
@@ -230,6 +230,48 @@ def test_weights_of_rows(session: Any, frame: Any, tmp_path: Path) -> None:
         values = {"sample_weight_col": "weight", "loss": loss, "backend": cases.InProcess()}
         fitted = estimator(tmp_path, **values).fit(wrong)
         assert max(cases.errors(fitted.transform(frame).collect())) < 0.5
+
+
+@pytest.mark.parametrize("loss", [torch.nn.CrossEntropyLoss(), F.cross_entropy], ids=["module", "function"])
+@pytest.mark.parametrize("weight", [None, "weight"])
+def test_classes(session: Any, tmp_path: Path, loss: Any, weight: str | None) -> None:
+    """Their numbers stay integers, and so do inputs of an Embedding."""
+    lines = [(n % 5, [n % 5, n % 2], n % 5 % 3, 1.0) for n in range(60)]
+    frame = session.createDataFrame(lines, "one int, pair array<bigint>, kind int, weight double")
+
+    class Embedded(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.layer = torch.nn.Embedding(5, 8), torch.nn.Linear(18, 3)
+
+        def forward(self, one: Any, pair: Any) -> Any:
+            return self.layer(torch.cat([self.table(one), self.table(pair[:, 0]), pair], 1))
+
+    model = Embedded()
+    values = {
+        "model": model,
+        "optimizer": torch.optim.Adam(model.parameters(), lr=0.03),
+        "label_cols": ["kind"],
+    }
+    values |= {
+        "feature_cols": ["one", "pair"],
+        "input_dtypes": ["int64", "int64"],
+        "sample_weight_col": weight,
+    }
+    fitted = estimator(tmp_path, backend=cases.InProcess(), loss=loss, **values).fit(frame)
+    rows = fitted.transform(frame).collect()
+    assert all(row["kind__output"].toArray().argmax() == row["kind"] for row in rows)
+
+
+def test_integers_that_are_no_classes(session: Any, tmp_path: Path) -> None:
+    """Of features and labels: they become floating-point numbers, as the model's are."""
+    frame = session.createDataFrame([(n % 5, 3 * (n % 5)) for n in range(60)], "n int, triple bigint")
+    model = torch.nn.Linear(1, 1)
+    values = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.03)}
+    values |= {"feature_cols": ["n"], "input_shapes": [[-1, 1]], "label_cols": ["triple"], "epochs": 12}
+    fitted = estimator(tmp_path, backend=cases.InProcess(), **values).fit(frame)
+    rows = fitted.transform(frame).collect()
+    assert all(row["triple__output"] == row["triple"] for row in rows)
 
 
 def test_validation_by_a_column(session: Any, frame: Any, tmp_path: Path) -> None:

@@ -83,9 +83,7 @@ MODEL = (
     Row("model", "what was trained"),
     Row("feature_columns", "the columns that the model takes, in this order"),
     Row("label_columns", "the columns that it was trained to give"),
-    Row(
-        "outputCols", "the columns that transform adds, by default <label>__output", None, TEXTS, "OutputCols"
-    ),
+    Row("outputCols", "the columns that transform adds, by default <label>__output", [], TEXTS, "OutputCols"),
     Row("run_id", "of the run that trained it", convert=TEXT),
     Row("_metadata", "what the labels were in the DataFrame, and what the model makes of a row"),
 )

@@ -13,7 +13,16 @@ import torch
 
 import horovod.torch as hvd
 from horovod.spark.common.training import Batch, Plan, Share, numeric
-from horovod.spark.torch.training import Losses, as_list, device_of, dtype_of, fitted, on_parameters, tensors
+from horovod.spark.torch.training import (
+    Losses,
+    as_list,
+    device_of,
+    dtype_of,
+    fitted,
+    label_dtypes,
+    on_parameters,
+    tensors,
+)
 from horovod.torch.distributed import register
 
 PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
@@ -109,9 +118,14 @@ class Training:
     def _tensors(self, batch: Batch) -> dict[str, torch.Tensor]:
         params = self._params
         found: dict[str, torch.Tensor] = {}
-        for names, shapes in (("feature_cols", "input_shapes"), ("label_cols", "label_shapes")):
+        of_labels = label_dtypes(batch, params, self._dtype)
+        for names, shapes, dtypes in (
+            ("feature_cols", "input_shapes", params["input_dtypes"]),
+            ("label_cols", "label_shapes", of_labels),
+        ):
             columns = [numeric(batch, name) for name in params[names]]
-            found.update(zip(params[names], tensors(columns, params[shapes], self._dtype), strict=True))
+            made = tensors(columns, params[shapes], dtypes or self._dtype)
+            found.update(zip(params[names], made, strict=True))
         weight = params["sample_weight_col"]
         return {**found, weight: tensors([numeric(batch, weight)], None, self._dtype)[0]} if weight else found
 

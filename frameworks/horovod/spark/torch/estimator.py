@@ -18,11 +18,15 @@ from horovod.spark.common.transform import Predict
 from .training import as_list, dtype_of, tensors, train
 
 _INPUT_SHAPES = Row("input_shapes", "the shape of each input, -1 for the rows, where it is not its column's")
+_INPUT_DTYPES = Row(
+    "input_dtypes", "the dtype of each input, such as 'int64', where it is not the parameters'"
+)
 _LOSS_CONSTRUCTORS = Row("loss_constructors", "functions that make the losses on the ranks, in place of loss")
 
 
 @with_params(
     _INPUT_SHAPES,
+    _INPUT_DTYPES,
     _LOSS_CONSTRUCTORS,
     Row("train_minibatch_fn", "makes a step in place of the usual one, and returns outputs and loss"),
 )
@@ -36,9 +40,10 @@ class TorchEstimator(HorovodEstimator):
                                    batch_size=64, epochs=5)
         predictions = estimator.fit(frame).transform(frame)
 
-    The model is called with one tensor for each feature column. All columns come with the dtype of its
-    parameters. It returns a tensor, or one for each label; a label is given the shape of its output, if it
-    has as many numbers. The learning rate is multiplied by the number of ranks.
+    The model is called with one tensor for each feature column, of the dtype of its parameters, or those of
+    ``input_dtypes``: an Embedding wants "int64". It returns a tensor, or one for each label; a label is given
+    the shape and the dtype of its output, if it has as many numbers. Labels of classes stay integers. The
+    learning rate is multiplied by the number of ranks.
 
     Args:
         **values: params by name; ``explainParams()`` describes them all. ``loss`` is a function of output and
@@ -87,6 +92,7 @@ class TorchEstimator(HorovodEstimator):
             "optimizer": optimizer,
             "feature_columns": self.getFeatureCols(),
             "input_shapes": self.getInputShapes(),
+            "input_dtypes": self.getInputDtypes(),
             "label_columns": self.getLabelCols(),
             "run_id": run_id,
             "_metadata": metadata,
@@ -97,6 +103,7 @@ class TorchEstimator(HorovodEstimator):
 
 @with_params(
     _INPUT_SHAPES,
+    _INPUT_DTYPES,
     _LOSS_CONSTRUCTORS,
     Row("optimizer", "that of the training, with its state"),
     Row("loss", "that of the training"),
@@ -112,10 +119,10 @@ class TorchModel(HorovodModel):
         """The function of model and features, each of shape (rows, ...), that gives the outputs. A class of
         your own may return another one.
         """
-        shapes = self.getInputShapes()
+        shapes, dtypes = self.getInputShapes(), self.getInputDtypes()
 
         def predict(model: torch.nn.Module, features: list[np.ndarray]) -> Any:
-            return model(*tensors(features, shapes, dtype_of(model)))
+            return model(*tensors(features, shapes, dtypes or dtype_of(model)))
 
         return predict
 

@@ -91,13 +91,15 @@ class Training:
     def _prepared(self, batch: Batch) -> tuple[list[Any], list[Any], Any]:
         params = self.params
 
-        def some(names: list[str], shapes: Any) -> list[Any]:
+        def some(names: list[str], shapes: Any, dtypes: Any = None) -> list[Any]:
             arrays = [numeric(batch, name) for name in names]
-            return tensors(arrays, shapes, self.dtype, self.device)
+            found = tensors(arrays, shapes, dtypes or self.dtype)
+            return [tensor.to(self.device) for tensor in found]
 
         weights = some([params["sample_weight_col"]], None)[0] if params["sample_weight_col"] else None
-        inputs = some(params["feature_cols"], params["input_shapes"])
-        return inputs, some(params["label_cols"], params["label_shapes"]), weights
+        inputs = some(params["feature_cols"], params["input_shapes"], params["input_dtypes"])
+        labels = some(params["label_cols"], params["label_shapes"], label_dtypes(batch, params, self.dtype))
+        return inputs, labels, weights
 
     def _distributed(self, optimizer: Any) -> Any:
         for group in optimizer.param_groups:
@@ -183,13 +185,16 @@ class Means:
 
 
 def fitted(outputs: Any, labels: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The outputs as a list, and the labels with their shapes, where the numbers are as many."""
+    """The outputs as a list, and the labels with their shapes and types, where the numbers are as many. Those
+    of classes, for which a model gives several numbers, stay integers.
+    """
     outputs = as_list(outputs)
     if len(outputs) != len(labels):
         raise ValueError(f"the model gives {len(outputs)} outputs for {len(labels)} labels")
     pairs = zip(outputs, labels, strict=True)
     return outputs, [
-        label.reshape(output.shape) if output.numel() == label.numel() else label for output, label in pairs
+        label.reshape(output.shape).to(output.dtype) if output.numel() == label.numel() else label
+        for output, label in pairs
     ]
 
 
@@ -226,14 +231,26 @@ def on_parameters(optimizer: Any, model: torch.nn.Module) -> Any:
 
 
 def tensors(
-    arrays: Sequence[np.ndarray], shapes: Sequence[Any] | None, dtype: torch.dtype, device: Any = "cpu"
+    arrays: Sequence[np.ndarray],
+    shapes: Sequence[Any] | None,
+    dtypes: torch.dtype | Sequence[torch.dtype | str],
 ) -> list[torch.Tensor]:
-    """Columns, each of shape (rows, ...), as a model takes them."""
+    """Columns, each of shape (rows, ...), as a model takes them: of one dtype, or each of its own."""
+    each_dtype = repeat(dtypes, len(arrays)) if isinstance(dtypes, torch.dtype) else dtypes
+    each_shape = shapes or repeat(None, len(arrays))
     found = []
-    for array, shape in zip(arrays, shapes or repeat(None), strict=shapes is not None and len(shapes) > 0):
-        tensor = torch.from_numpy(array if array.flags.writeable else array.copy()).to(device, dtype)
+    for array, shape, dtype in zip(arrays, each_shape, each_dtype, strict=True):
+        if array.dtype == object:
+            raise TypeError("a column holds no numbers: decode it before, or have get_prediction_fn do it")
+        wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        tensor = torch.from_numpy(array if array.flags.writeable else array.copy()).to(wanted)
         found.append(tensor if shape is None else tensor.reshape(shape))
     return found
+
+
+def label_dtypes(batch: Batch, params: Mapping[str, Any], dtype: torch.dtype) -> list[torch.dtype]:
+    """Integers, which may be classes, have 64 bits; all else is of the dtype of the model."""
+    return [torch.int64 if batch[name].dtype.kind in "iu" else dtype for name in params["label_cols"]]
 
 
 def dtype_of(model: torch.nn.Module) -> torch.dtype:
