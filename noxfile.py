@@ -63,9 +63,9 @@ CELLS = [
         select=FEW_RANKS,
     ),
     Cell(
-        "tensorflow2.20",
-        ("3.13", "3.12", "3.11", "3.10"),
-        ["tensorflow-cpu==2.20.0"],
+        "tensorflow2.19",
+        ("3.12", "3.11", "3.10"),
+        ["tensorflow-cpu==2.19.1"],
         ["tests/tf/test_tf_compiled.py", "tests/tf/test_tf_compiled_operations.py"],
         select=FEW_RANKS,
     ),

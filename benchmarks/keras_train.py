@@ -5,7 +5,7 @@ TF_USE_LEGACY_KERAS=1 horovodrun -np 2 python benchmarks/keras_train.py
 
 With Keras 3 there is nothing else to compare with: TensorFlow's MultiWorkerMirroredStrategy does not run
 under it. With TF_USE_LEGACY_KERAS=1 the models are those of tf_keras, and it joins in. "compiled" has XLA
-compile our steps, which takes TensorFlow 2.20. "alone" fits the same models at the same time without
+compile our steps, which takes TensorFlow 2.19. "alone" fits the same models at the same time without
 exchanging gradients: the ceiling.
 """
 

@@ -42,6 +42,8 @@ Options OptionsOf(const Attributes& attributes) {
     if (name == "reduce_op") Read(attributes, i, kScalar, &options.reduce_op);
     if (name == "root") Read(attributes, i, kScalar, &options.root);
     if (name == "process_set") Read(attributes, i, kScalar, &options.process_set);
+    if (name == "part") Read(attributes, i, kScalar, &options.part);
+    if (name == "parts") Read(attributes, i, kScalar, &options.parts);
     if (name == "ordered") Read(attributes, i, kScalar, &options.ordered);
     if (name == "prescale") Read(attributes, i, kScalar, &options.prescale);
     if (name == "postscale") Read(attributes, i, kScalar, &options.postscale);

@@ -17,6 +17,8 @@ struct Options {
   int64_t root = 0;
   int64_t process_set = 0;
   int64_t ordered = 0;  // 1: the first buffers only keep the calls of a program in order
+  int64_t part = 0;     // of a step: which one it is,
+  int64_t parts = 0;    // of how many
   double prescale = 1;
   double postscale = 1;
   std::string name;  // empty: unnamed

@@ -1,10 +1,12 @@
 // What XLA calls, and what Python calls to bind this library to the core.
 
 #include <atomic>
+#include <cstring>
 
 #include "api/c_api.h"
 #include "xla_ops/call.h"
 #include "xla_ops/errors.h"
+#include "xla_ops/step.h"
 #include "xla_ops/xla_ffi.h"
 
 namespace {
@@ -31,6 +33,24 @@ bool Answer(const Frame& frame) {
   return false;
 }
 
+Error* Serve(Frame* frame, Error* (*action)(hvd_api*, Frame*)) {
+  if (Answer(*frame)) return nullptr;
+  if (frame->stage != kExecute) return nullptr;
+  // Its numbers, for neither the table nor the frame counts all of its members.
+  const bool serves = frame->api->version.major == 0 && frame->api->version.minor >= kLeastMinor;
+  if (!serves) {
+    return MakeError(*frame->api, kFailedPrecondition,
+                     "horovod does not know this version of XLA's foreign functions: JAX 0.5 and "
+                     "later have one that it knows");
+  }
+  return action(core.load(), frame);
+}
+
+struct Named {
+  const char* name;
+  Handler handler;
+};
+
 }  // namespace
 
 extern "C" {
@@ -45,30 +65,31 @@ __attribute__((visibility("default"))) int horovod_xla_bind(hvd_api* api) {
   return 0;
 }
 
-// The one handler of all collectives.
+// A collective; and those that travel while their program goes on.
 __attribute__((visibility("default"))) Error* horovod_collective(Frame* frame) {
-  if (Answer(*frame)) return nullptr;
-  if (frame->stage != kExecute) return nullptr;
-  // Its numbers, for neither the table nor the frame counts all of its members.
-  const bool serves = frame->api->version.major == 0 && frame->api->version.minor >= kLeastMinor;
-  if (!serves) {
-    return MakeError(*frame->api, kFailedPrecondition,
-                     "horovod does not know this version of XLA's foreign functions: JAX 0.5 and "
-                     "later have one that it knows");
-  }
-  return Start(core.load(), frame);
+  return Serve(frame, &Start);
+}
+__attribute__((visibility("default"))) Error* horovod_start(Frame* frame) {
+  return Serve(frame, &StartPart);
+}
+__attribute__((visibility("default"))) Error* horovod_take(Frame* frame) {
+  return Serve(frame, &TakeStep);
 }
 
 // For a process whose XLA has no call of Python's to register it. `get_api`: what gives its table.
 // 0, or 1 where it refuses.
 __attribute__((visibility("default"))) int horovod_xla_register(const Api* (*get_api)()) {
-  static constexpr char kName[] = "horovod_collective";
   static constexpr char kPlatform[] = "Host";
-  HandlerArguments arguments{};
-  arguments.bytes = sizeof(HandlerArguments);
-  arguments.name = {kName, sizeof(kName) - 1};
-  arguments.platform = {kPlatform, sizeof(kPlatform) - 1};
-  arguments.execute = &horovod_collective;
-  return get_api()->register_handler(&arguments) == nullptr ? 0 : 1;
+  for (const Named& each :
+       {Named{"horovod_collective", &horovod_collective}, Named{"horovod_start", &horovod_start},
+        Named{"horovod_take", &horovod_take}}) {
+    HandlerArguments arguments{};
+    arguments.bytes = sizeof(HandlerArguments);
+    arguments.name = {each.name, std::strlen(each.name)};
+    arguments.platform = {kPlatform, sizeof(kPlatform) - 1};
+    arguments.execute = each.handler;
+    if (get_api()->register_handler(&arguments) != nullptr) return 1;
+  }
+  return 0;
 }
 }

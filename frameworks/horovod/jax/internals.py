@@ -6,10 +6,13 @@ and whether JAX traces.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 try:
     from jax._src import core, dispatch, effects
@@ -70,22 +73,63 @@ def call_in_order(ctx: Any, target: str, operands: Any, attributes: dict[str, An
     Returns:
         The results.
     """
+    return _call_behind(ctx, target, operands, ctx.avals_in, attributes)
+
+
+def call_in_parts(
+    ctx: Any, start: str, take: str, operands: Any, parts: Sequence[int], attributes: dict[str, Any]
+) -> Any:
+    """The lowering of a call whose results are taken behind all such calls before it, while its operands are
+    given away as soon as they are computed.
+
+    Args:
+        ctx: of the lowering rule.
+        start: the name of the function that is given a part of the operands. It does not wait, so XLA may
+            call it for one part before or behind another.
+        take: the name of the function that returns the results.
+        operands: of the program.
+        parts: how many of them, in turn, are given away together.
+        attributes: what both are told beside them.
+
+    Returns:
+        The results.
+    """
+    ticket = core.ShapedArray((), np.dtype(np.int32))  # makes the one come behind the others
+    given, avals, tickets = iter(operands), iter(ctx.avals_in), []
+    for part, count in enumerate(parts):
+        own = {**attributes, "part": np.int64(part)}
+        taken = [_token(ctx), *itertools.islice(given, count)]
+        tickets += _call(start, taken, [None, *itertools.islice(avals, count)], [ticket], own)
+    return _call_behind(ctx, take, tickets, [ticket] * len(tickets), attributes)
+
+
+def _call_behind(ctx: Any, target: str, operands: Any, avals: Any, attributes: dict[str, Any]) -> Any:
+    given, made = [_token(ctx), *operands], [None, *ctx.avals_out]
+    behind, *results = _call(target, given, [None, *avals], made, attributes)
+    alone = not isinstance(ctx.tokens_in.get(EFFECT), (tuple, list))
+    token = mlir.TokenSet({EFFECT: behind if alone else (behind,)})
+    ctx.set_tokens_out(ctx.tokens_in.update_tokens(token))
+    return results
+
+
+def _token(ctx: Any) -> Any:
     token = ctx.tokens_in.get(EFFECT)
-    given = token[0] if isinstance(token, (tuple, list)) else token
+    return token[0] if isinstance(token, (tuple, list)) else token
+
+
+def _call(target: str, operands: Any, given: Any, made: Any, attributes: dict[str, Any]) -> Any:
+    """``given``, ``made``: what operands and results are; None: a token."""
     call = mlir.custom_call(
         target,
-        result_types=[mlir.token_type(), *map(_type_of, ctx.avals_out)],
-        operands=[given, *operands],
+        result_types=[mlir.token_type() if aval is None else _type_of(aval) for aval in made],
+        operands=operands,
         backend_config={name: mlir.ir_attribute(value) for name, value in attributes.items()},
         has_side_effect=True,
         api_version=4,
-        operand_layouts=[(), *map(_row_major, ctx.avals_in)],
-        result_layouts=[(), *map(_row_major, ctx.avals_out)],
+        operand_layouts=list(map(_row_major, given)),
+        result_layouts=list(map(_row_major, made)),
     )
-    behind, *results = call.results
-    made = (behind,) if isinstance(token, (tuple, list)) else behind
-    ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({EFFECT: made})))
-    return results
+    return call.results
 
 
 def _type_of(aval: Any) -> Any:
@@ -93,7 +137,7 @@ def _type_of(aval: Any) -> Any:
 
 
 def _row_major(aval: Any) -> tuple[int, ...]:
-    return tuple(reversed(range(len(aval.shape))))
+    return () if aval is None else tuple(reversed(range(len(aval.shape))))
 
 
 def wait_for_programs() -> None:

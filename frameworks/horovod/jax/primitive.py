@@ -37,6 +37,8 @@ class Call(NamedTuple):
         name: None: unnamed.
         splits: of an alltoall, how many rows go to each rank.
         shapes: of the results.
+        parts: of an allreduce that travels while its program goes on: how many arrays, in turn, start as soon
+            as they are computed.
     """
 
     kind: int
@@ -48,6 +50,7 @@ class Call(NamedTuple):
     name: str | None = None
     splits: tuple[int, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
+    parts: tuple[int, ...] = ()
 
     @property
     def by_rows(self) -> bool:
@@ -61,7 +64,8 @@ collective_p.multiple_results = True
 
 def define(ops: Submission[jax.Array]) -> None:
     """Defines the primitive; outside of compiled programs it runs by ``ops``."""
-    jax.ffi.register_ffi_target(library.TARGET, jax.ffi.pycapsule(library.handler()), platform="cpu")
+    for target in (library.TARGET, library.START, library.TAKE):
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(library.handler(target)), platform="cpu")
     collective_p.def_effectful_abstract_eval(_abstract)
     collective_p.def_impl(lambda *arrays, call: _run(ops, arrays, call))
     mlir.register_lowering(collective_p, _lower, platform="cpu")
@@ -109,7 +113,14 @@ def _lower(ctx: Any, *operands: Any, call: Call) -> Any:
         "name": call.name or "",
         "splits": np.asarray(call.splits, np.int64),
     }
-    return internals.call_in_order(ctx, library.TARGET, operands, attributes)
+    if not call.parts:
+        return internals.call_in_order(ctx, library.TARGET, operands, attributes)
+    attributes = {
+        **attributes,
+        "name": f"{call.name or 'allreduce'}.part",
+        "parts": np.int64(len(call.parts)),
+    }
+    return internals.call_in_parts(ctx, library.START, library.TAKE, operands, call.parts, attributes)
 
 
 def _refuse(ctx: Any, *operands: Any, call: Call) -> Any:

@@ -23,6 +23,7 @@ from horovod.common.process_sets import ProcessSet
 from horovod.jax import internals
 from horovod.jax.primitive import Call, collective_p
 from horovod.jax.tensors import as_array
+from horovod.xla.parts import parts_of
 from horovod.xla.shapes import result_shapes
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def _call(kind: str, arguments: dict[str, Any], tensors: Sequence[jax.Array]) ->
         arguments["name"],
         splits,
         tuple(shapes),
+        parts_of([tensor.nbytes for tensor in tensors]) if kind == "allreduce" else (),
     )
 
 

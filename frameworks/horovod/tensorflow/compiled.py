@@ -24,7 +24,7 @@ from horovod.xla import library
 from horovod.xla.library import TARGET
 from horovod.xla.shapes import result_shapes
 
-OLDEST = "2.20"
+OLDEST = "2.19"
 """The first TensorFlow whose XLA calls them."""
 
 _KINDS = {

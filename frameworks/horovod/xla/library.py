@@ -10,8 +10,10 @@ from horovod.common.collective.operations import acquire_api
 
 _FILE = Path(__file__).with_name("_ops.so")
 
-TARGET = "horovod_collective"
-"""The name by which compiled programs call the handler."""
+TARGET, START, TAKE = "horovod_collective", "horovod_start", "horovod_take"
+"""The names by which compiled programs call the handlers: of a collective, of the start of an allreduce that
+travels while the program goes on, and of the end of all that it has started.
+"""
 
 
 def _load() -> ctypes.CDLL:
@@ -30,7 +32,7 @@ def _load() -> ctypes.CDLL:
 
 
 def register(get_api: Any) -> bool:
-    """Makes the handler known to an XLA that Python cannot tell of it.
+    """Makes the handlers known to an XLA that Python cannot tell of it.
 
     Args:
         get_api: the function that gives the table of its foreign function interface, as ctypes has it.
@@ -41,9 +43,9 @@ def register(get_api: Any) -> bool:
     return _library.horovod_xla_register(ctypes.cast(get_api, ctypes.c_void_p)) == 0
 
 
-def handler() -> Any:
-    """The function that XLA is to call, as ctypes has it."""
-    return _library.horovod_collective
+def handler(target: str) -> Any:
+    """The function that XLA is to call for a target, as ctypes has it."""
+    return getattr(_library, target)
 
 
 _library = _load()
