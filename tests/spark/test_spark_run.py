@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,6 +155,20 @@ def test_workers_of_spark_keep_nothing_of_a_job(session: Any) -> None:
     assert not [path for paths in found for path in paths if "horovod" in path], found
     threads = session.sparkContext.parallelize(range(2), 2).map(lambda _: threading.active_count()).collect()
     assert threads == [1, 1]
+
+
+def test_executors_without_this_library(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their Python finds no packages but those of Spark."""
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setattr(session.sparkContext, "pythonExec", str(bare))
+    monkeypatch.setitem(session.sparkContext.environment, "PYTHONPATH", "/nowhere")
+    with pytest.raises(RuntimeError, match=r"no horovod\. Install it .* PYSPARK_PYTHON") as caught:
+        horovod.spark.run(programs.identity, ["never"], num_proc=1)
+    assert "Traceback" not in str(caught.value)
 
 
 def test_a_runner_with_fewer_slots_than_the_default(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:

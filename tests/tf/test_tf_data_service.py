@@ -94,6 +94,10 @@ def test_another_file_is_refused(tmp_path, text):
         TfDataServiceConfig.read(str(file))
 
 
+def test_the_key_is_not_printed():
+    assert "addresses" in repr(a_config()) and "key" not in repr(a_config())
+
+
 def test_a_file_that_never_comes(tmp_path, monkeypatch):
     monkeypatch.setattr(compute_service, "_PATIENCE", 0.1)
     with pytest.raises(TimeoutError, match=r"gone.json was not written within 0.1 s"):

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -49,7 +49,7 @@ class Terms:
     """What all agents of a job get. ``cpus`` and ``gpus`` are those of each rank."""
 
     address: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     variables: Mapping[str, str]
     cpus: float
     gpus: float

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark import SparkFiles, TaskContext
 
@@ -21,7 +21,7 @@ class Terms:
     """
 
     address: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     variables: Mapping[str, str]
     goes_on: bool = False
 

@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark import BarrierTaskContext
@@ -104,8 +104,8 @@ class _Body:
     options: Sequence[str]
     variables: Any
     executable: str | None
-    secret: bytes
-    call: bytes
+    secret: bytes = field(repr=False)
+    call: bytes = field(repr=False)
     start_seconds: float
     asked: float
 

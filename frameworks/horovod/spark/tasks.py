@@ -141,7 +141,7 @@ class Tasks:
             for task in map(tasks.apply, range(tasks.size())):
                 if task.errorMessage().isDefined():
                     where = f"task {task.index()} on executor {task.executorId()} of {task.host()}"
-                    yield f"{where}: {_short(task.errorMessage().get())}"
+                    yield f"{where}: {_reason(task.errorMessage().get())}"
 
 
 def slots(context: SparkContext) -> int:
@@ -156,6 +156,16 @@ def slots(context: SparkContext) -> int:
 
 def _is_need(name: str) -> bool:
     return name.startswith("spark.task.resource.") and name.endswith(".amount")
+
+
+def _reason(text: str) -> str:
+    """Why a task has failed; its Python fails before any of ours runs if it has none of it."""
+    if "No module named 'horovod'" in text:
+        return (
+            "the Python there has no horovod. Install it on all machines, and let PYSPARK_PYTHON name the "
+            "Python that has it, before the application begins"
+        )
+    return _short(text)
 
 
 def _short(text: str) -> str:

@@ -21,7 +21,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -53,7 +53,7 @@ class TfDataServiceConfig:
     workers_per_dispatcher: int
     dispatcher_side: str
     addresses: str
-    key: bytes
+    key: bytes = field(repr=False)  # a program may print this
     timeout: int = 60
 
     def __post_init__(self) -> None:
