@@ -7,15 +7,26 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import cloudpickle
 from pyspark.ml import Estimator, Model
 
 from . import dataset as data
 from .backend import SparkBackend
 from .params import ESTIMATOR, MODEL, HasParams, with_params
-from .saving import NOT_SAVED, Saved
+from .saving import NOT_SAVED, Saved, pickled
 from .training import Plan
 from .transform import Output, Predict, add_outputs
+
+_POSITIVE = (
+    "num_proc",
+    "batch_size",
+    "val_batch_size",
+    "epochs",
+    "train_steps_per_epoch",
+    "validation_steps_per_epoch",
+    "backward_passes_per_step",
+    "partitions_per_process",
+)
+_FOR_EACH = {"input_shapes": "feature_cols", "label_shapes": "label_cols", "loss_weights": "label_cols"}
 
 
 @with_params(*ESTIMATOR)
@@ -61,14 +72,15 @@ class HorovodEstimator(Estimator, HasParams, Saved):
         """
         if params:
             return self.copy(params).fit_on_parquet(None, dataset_idx)
-        backend = self._get_or_create_backend()
-        self._check()
-        store = self.getStore()
-        return self._fit_on(backend, data.described(store, self._columns(), dataset_idx))
+        backend, values = self._ready()
+        dataset = data.described(self.getStore(), self._columns(), dataset_idx)
+        if self.getValidation() and dataset.val_path is None:
+            path = self.getStore().get_val_data_path(dataset_idx)
+            raise ValueError(f"validation={self.getValidation()!r} is set, but there are no data at {path}")
+        return self._fit_on(backend, dataset, values)
 
     def _fit(self, df: Any) -> Any:
-        backend = self._get_or_create_backend()
-        self._check()
+        backend, values = self._ready()
         store = self.getStore()
         dataset = data.write(
             df,
@@ -79,13 +91,20 @@ class HorovodEstimator(Estimator, HasParams, Saved):
             seed=self.getRandomSeed() or 0,
         )
         try:
-            return self._fit_on(backend, dataset)
+            return self._fit_on(backend, dataset, values)
         finally:
             data.remove(store, dataset)
 
-    def _fit_on(self, backend: Any, dataset: data.Dataset) -> Any:
+    def _ready(self) -> tuple[Any, bytes]:
+        """The backend, and the params for the ranks. Whatever is wrong with them is told before data are
+        written, which may take long.
+        """
+        backend = self._get_or_create_backend()
+        self._check()
+        return backend, pickled(self._packed(self._plan_values()))
+
+    def _fit_on(self, backend: Any, dataset: data.Dataset, values: bytes) -> Any:
         run_id = self.getRunId() or f"{self._framework}_{int(time.time())}_{uuid.uuid4().hex[:8]}"
-        values = cloudpickle.dumps(self._packed(self._plan_values()))
         plan = Plan(dataset, self.getStore(), run_id, values, self._checkpoint(run_id))
         found = backend.run(type(self)._train, args=(plan,), kwargs={}, env=self._env())[0]
         return self._trained(found, plan)
@@ -114,9 +133,18 @@ class HorovodEstimator(Estimator, HasParams, Saved):
         missing = [name for name in self._needed() if not self.getOrDefault(name)]
         if missing:
             raise ValueError(f"{type(self).__name__}: {', '.join(missing)} must be set before fit")
-        labels, weights = self.getLabelCols(), self.getLossWeights()
-        if weights and len(weights) != len(labels):
-            raise ValueError(f"loss_weights={weights} are not one for each label of {labels}")
+        if not hasattr(self.getStore(), "get_train_data_path"):
+            raise TypeError(f"store={self.getStore()!r} is no store: Store.create(path) makes one")
+        for name in _POSITIVE:
+            value = self.getOrDefault(name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}: it must be at least 1")
+        for name, columns in _FOR_EACH.items():
+            values = self.getOrDefault(name) if self.hasParam(name) else None
+            if values and len(values) != len(self.getOrDefault(columns)):
+                raise ValueError(
+                    f"{name}={values} are not one for each of {columns}={self.getOrDefault(columns)}"
+                )
 
     def _needed(self) -> list[str]:
         return ["model", "store", "feature_cols", "label_cols"]
@@ -170,6 +198,8 @@ class HorovodModel(Model, HasParams, Saved):
 
     def _transform(self, df: Any) -> Any:
         features = [self._described()["columns"][name] for name in self.getFeatureColumns()]
+        if missing := [column.name for column in features if column.name not in df.columns]:
+            raise ValueError(f"the DataFrame has no column {missing[0]!r}, but {', '.join(df.columns)}")
         return add_outputs(df, features, self._outputs(), self._predictor())
 
     def _predictor(self) -> Callable[[], Predict]:
@@ -178,7 +208,10 @@ class HorovodModel(Model, HasParams, Saved):
 
     def _outputs(self) -> list[Output]:
         described = self._described()
-        triples = zip(self.getOutputCols(), self.getLabelColumns(), described["shapes"], strict=True)
+        names, labels = self.getOutputCols(), self.getLabelColumns()
+        if len(names) != len(labels):
+            raise ValueError(f"outputCols={names} are not one for each label of {labels}")
+        triples = zip(names, labels, described["shapes"], strict=True)
         return [Output(name, described["columns"][label], tuple(shape)) for name, label, shape in triples]
 
     def _described(self) -> Mapping[str, Any]:

@@ -61,11 +61,11 @@ class _Writer(MLWriter):
         others = {name: value for name, value in given.items() if name not in simple}
         session = self.sparkSession
         text = DefaultParamsWriter._get_metadata_to_save(self._stage, session, paramMap=simple)
-        pickled = _pickled(self._stage._packed(others))
+        values = pickled(self._stage._packed(others))
         mode = "overwrite" if self.shouldOverwrite else "error"
         frame = session.createDataFrame([(text,)], "value string")
         frame.coalesce(1).write.mode(mode).text(os.path.join(path, "metadata"))
-        frame = session.createDataFrame([(bytearray(pickled),)], "value binary")
+        frame = session.createDataFrame([(bytearray(values),)], "value binary")
         frame.coalesce(1).write.mode(mode).parquet(os.path.join(path, "values"))
 
 
@@ -83,8 +83,8 @@ class _Reader(MLReader):
         stage: Any = self._cls()
         stage._resetUid(metadata["uid"])
         DefaultParamsReader.getAndSetParams(stage, metadata)
-        pickled = self.sparkSession.read.parquet(os.path.join(path, "values")).first()[0]
-        stage._set(**stage._unpacked(cloudpickle.loads(bytes(pickled))))
+        values = self.sparkSession.read.parquet(os.path.join(path, "values")).first()[0]
+        stage._set(**stage._unpacked(cloudpickle.loads(bytes(values))))
         return stage
 
 
@@ -95,7 +95,12 @@ def _is_simple(value: Any) -> bool:
         return False
 
 
-def _pickled(values: dict[str, Any]) -> bytes:
+def pickled(values: dict[str, Any]) -> bytes:
+    """Params, as one pickle.
+
+    Raises:
+        TypeError: one cannot be pickled; the text names it.
+    """
     try:
         return bytes(cloudpickle.dumps(values))
     except Exception as error:

@@ -166,6 +166,10 @@ def _on_arrays(function: Callable[[Any], Any], removed: list[str] | None) -> Cal
 
         columns = {name: array if array.ndim == 1 else list(array) for name, array in batch.items()}
         frame = function(pandas.DataFrame(columns))
+        if not isinstance(frame, pandas.DataFrame):
+            raise TypeError(f"transformation_fn returned a {type(frame).__name__}, and no pandas.DataFrame")
+        if frame.empty:
+            raise ValueError("transformation_fn left no row of a batch: filter the DataFrame before fit")
         return {name: _array(frame[name]) for name in frame.columns if name not in (removed or ())}
 
     return transform

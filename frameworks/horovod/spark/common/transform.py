@@ -25,7 +25,7 @@ _VECTOR = pa.struct(
         ("values", pa.list_(pa.float64())),
     ]
 )
-_ROWS = 4096  # that a model takes at a time
+_ROWS, _BYTES = 4096, 16 << 20  # that a model takes at a time, at most
 
 
 @dataclass(frozen=True)
@@ -92,18 +92,20 @@ def add_outputs(
 
     Args:
         frame: with the columns ``features``, as they were in the training.
-        load: called in each task; returns the function that predicts.
+        load: called in each task that has rows; returns the function that predicts.
     """
     added = {output.name: output for output in outputs}
     kept = [field for field in frame.schema.fields if field.name not in added]
     fields = [*kept, *(T.StructField(output.name, output.spark_type(), True) for output in outputs)]
     names = [field.name for field in kept]
+    rows = min(_ROWS, max(_BYTES // max(sum(column.bytes_of_row for column in features), 1), 1))
 
     def predict(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        function = load()
+        function = None
         for whole in batches:
-            for start in range(0, whole.num_rows, _ROWS):
-                batch = whole.slice(start, _ROWS)
+            for start in range(0, whole.num_rows, rows):
+                batch = whole.slice(start, rows)
+                function = function or load()  # not for a task without rows
                 found = function([to_numpy(batch.column(column.name), column) for column in features])
                 _check_count(found, outputs)
                 columns = [batch.column(name) for name in names]

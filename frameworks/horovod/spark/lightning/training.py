@@ -43,7 +43,7 @@ def train(plan: Plan) -> bytes | None:
     params = plan.params()
     pl = importlib.import_module(package_of(params["model"]) or "lightning.pytorch")
     if params["random_seed"] is not None:
-        pl.seed_everything(params["random_seed"], verbose=False)
+        pl.seed_everything(params["random_seed"] + hvd.rank(), verbose=False)
     share = Share(plan, params, hvd.rank(), hvd.size())
     with tempfile.TemporaryDirectory() as folder:
         return Training(pl, plan, params, share, folder).run()

@@ -66,6 +66,12 @@ class TorchEstimator(HorovodEstimator):
         count, labels = len(as_list(losses or makers)), self.getLabelCols()
         if count not in (1, len(labels)):
             raise ValueError(f"{count} losses are neither one nor one for each label of {labels}")
+        if wrong := [each for each in as_list(losses or makers) if not callable(each)]:
+            raise TypeError(f"loss={wrong[0]!r} cannot be called: give a function or a module")
+        if not isinstance(self.getModel(), torch.nn.Module):
+            raise TypeError(f"model={self.getModel()!r} is no torch.nn.Module")
+        if not isinstance(self.getOptimizer(), torch.optim.Optimizer):
+            raise TypeError(f"optimizer={self.getOptimizer()!r} is no optimizer: make it of the parameters")
         if self.getTrainMinibatchFn() and self.getBackwardPassesPerStep() > 1:
             raise ValueError("train_minibatch_fn makes the steps itself: set no backward_passes_per_step")
 

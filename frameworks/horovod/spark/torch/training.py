@@ -27,7 +27,7 @@ class Training:
     def __init__(self, plan: Plan) -> None:
         self.params = params = plan.params()
         if params["random_seed"] is not None:
-            torch.manual_seed(params["random_seed"])
+            torch.manual_seed(params["random_seed"] + hvd.rank())
         self.device = device_of(params)
         self.share = Share(plan, params, hvd.rank(), hvd.size())
         self.model: Any = params["model"].to(self.device)

@@ -1,0 +1,154 @@
+"""Mistakes in the use of an estimator are told on the driver, before any data are written or any rank starts;
+and what a task of transform holds.
+"""
+
+import itertools
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+pytest.importorskip("torch")
+
+import estimator_cases as cases
+import torch
+from pyspark.sql import types as T
+
+from horovod.spark.common.arrow import Column
+from horovod.spark.common.store import Store
+from horovod.spark.common.training import _on_arrays
+from horovod.spark.common.transform import Output, add_outputs
+from horovod.spark.torch import TorchEstimator, TorchModel
+
+
+def estimator(folder: Path, **values: Any) -> TorchEstimator:
+    model = torch.nn.Linear(3, 1)
+    given: dict[str, Any] = {
+        "store": Store.create(str(folder / "store")),
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "loss": torch.nn.functional.mse_loss,
+        "feature_cols": ["x"],
+        "label_cols": ["y"],
+        "verbose": 0,
+    }
+    return TorchEstimator(**{**given, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "text"),
+    [
+        *(({name: 0}, ValueError, f"{name}=0: it must be at least 1") for name in ("epochs", "num_proc")),
+        ({"batch_size": -3}, ValueError, "batch_size=-3"),
+        ({"store": "/a/path"}, TypeError, r"store='/a/path' is no store: Store.create\(path\)"),
+        (
+            {"input_shapes": [-1, 3]},
+            ValueError,
+            r"input_shapes=\[-1, 3\] are not one for each of feature_cols",
+        ),
+        ({"label_shapes": [[1], [1]]}, ValueError, "label_shapes=.* are not one for each of label_cols"),
+        ({"loss_weights": [1.0, 1.0]}, ValueError, "loss_weights=.* are not one for each of label_cols"),
+        ({"metrics": [threading.Lock()]}, TypeError, "the param 'metrics' cannot be pickled"),
+        ({"optimizer": torch.optim.SGD}, TypeError, "optimizer=.* is no optimizer"),
+        ({"model": torch.nn.Linear}, TypeError, "model=.* is no torch.nn.Module"),
+        ({"loss": "mse"}, TypeError, "loss='mse' cannot be called"),
+    ],
+)
+def test_params(tmp_path: Path, values: dict[str, Any], kind: type[Exception], text: str) -> None:
+    """Nobody has looked at the DataFrame yet, which is none."""
+    with pytest.raises(kind, match=text):
+        estimator(tmp_path, **values).fit(None)
+    assert not (tmp_path / "store").exists()
+
+
+def test_data_of_validation_that_are_not_there(tmp_path: Path) -> None:
+    one = estimator(tmp_path, backend=cases.InProcess(), validation=0.1)
+    path = Path(one.getStore().get_train_data_path())
+    path.mkdir(parents=True)
+    pa.parquet.write_table(pa.table({"x": [[1.0, 2.0, 3.0]], "y": [1.0]}), path / "part.parquet")
+    with pytest.raises(ValueError, match=r"validation=0.1 is set, but there are no data at .*val_data"):
+        one.fit_on_parquet()
+
+
+def test_columns_of_transform() -> None:
+    columns = {name: Column(name, "float64", (), "scalar") for name in "xy"}
+    model = TorchModel(
+        model=torch.nn.Linear(1, 1),
+        feature_columns=["x"],
+        label_columns=["y"],
+        _metadata={"columns": columns, "shapes": [[1]]},
+    )
+    with pytest.raises(ValueError, match="the DataFrame has no column 'x', but a, b"):
+        model.transform(SimpleNamespace(columns=["a", "b"]))
+    with pytest.raises(ValueError, match=r"outputCols=\['p', 'q'\] are not one for each label of \['y'\]"):
+        model.setOutputCols(["p", "q"]).transform(SimpleNamespace(columns=["x"]))
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "text"),
+    [
+        (lambda rows: None, TypeError, "transformation_fn returned a NoneType, and no pandas.DataFrame"),
+        (lambda rows: rows[rows.x < 0], ValueError, "transformation_fn left no row of a batch"),
+    ],
+)
+def test_transformations(function: Any, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        _on_arrays(function, None)({"x": np.arange(3.0)})
+
+
+class Frame:
+    """Stands in for a DataFrame of arrays ``x``: keeps the function that its tasks would run."""
+
+    schema = T.StructType([T.StructField("x", T.ArrayType(T.FloatType()))])
+
+    def mapInArrow(self, function: Any, schema: Any) -> Any:
+        return function
+
+
+@pytest.mark.parametrize(("width", "most"), [(3, 4096), (1 << 12, 1024), (8 << 20, 1)])
+def test_a_model_takes_rows_of_bounded_size(width: int, most: int) -> None:
+    """4096 rows at a time, or 16 MiB of them, or one."""
+    seen: list[int] = []
+
+    def load() -> Any:
+        def predict(features: list[np.ndarray]) -> list[np.ndarray]:
+            seen.append(len(features[0]))
+            return [features[0][:, :1]]
+
+        return predict
+
+    features = [Column("x", "float32", (width,), "array")]
+    output = Output("p", Column("y", "float32", (), "scalar"), (1,))
+    tasks = add_outputs(Frame(), features, [output], load)
+    rows = 2 * most + 1
+    values = pa.array(np.repeat(np.arange(rows, dtype=np.float32), width))
+    batch = pa.record_batch([pa.FixedSizeListArray.from_arrays(values, width)], ["x"])
+    found = list(itertools.chain.from_iterable(part.column("p").to_pylist() for part in tasks([batch])))
+    assert found == list(range(rows))
+    assert seen == [most, most, 1]
+
+
+def test_a_task_without_rows_loads_no_model() -> None:
+    def load() -> Any:
+        raise AssertionError("loaded")
+
+    assert list(add_outputs(Frame(), [], [], load)([])) == []
+
+
+def test_ranks_draw_other_numbers(session: Any, tmp_path: Path) -> None:
+    """With a seed, too: dropout of one rank is not that of the other."""
+
+    def metric(output: Any, label: Any) -> Any:
+        import horovod.torch as hvd
+
+        (tmp_path / str(hvd.rank())).write_text(str(torch.rand(1).item()))
+        return torch.zeros(())
+
+    frame = session.createDataFrame([([1.0, 2.0, 3.0], 1.0)] * 4, "x array<double>, y double")
+    estimator(tmp_path, num_proc=2, random_seed=5, metrics=[metric]).fit(frame)
+    assert (tmp_path / "0").read_text() != (tmp_path / "1").read_text()
