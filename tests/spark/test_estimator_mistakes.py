@@ -19,6 +19,7 @@ import estimator_cases as cases
 import torch
 from pyspark.sql import types as T
 
+from horovod.spark import runner
 from horovod.spark.common.arrow import Column
 from horovod.spark.common.store import Store
 from horovod.spark.common.training import _on_arrays
@@ -138,6 +139,14 @@ def test_a_task_without_rows_loads_no_model() -> None:
         raise AssertionError("loaded")
 
     assert list(add_outputs(Frame(), [], [], load)([])) == []
+
+
+def test_more_ranks_than_this_machine_has_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No executor will come that they could wait for."""
+    monkeypatch.setattr(runner, "_context", lambda name: SimpleNamespace(master="local[2,4]"))
+    monkeypatch.setattr(runner, "slots", lambda context: 2)
+    with pytest.raises(ValueError, match="runs 2 tasks at a time, too few for num_proc=3"):
+        runner.run(print, num_proc=3)
 
 
 def test_ranks_draw_other_numbers(session: Any, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pyspark.sql.utils import is_remote
 from horovod.runner.engines import nics_to_env_var
 
 from . import connect, job
+from .tasks import slots
 
 Result = TypeVar("Result")
 
@@ -87,6 +88,7 @@ def run(
         warnings.warn("horovod.spark.run: extra_mpi_args is not used", stacklevel=2)
     context = None if is_remote() else _context("run")
     count = _count(num_proc, context)
+    _check_slots(count, context)
     seconds = _start_seconds(start_timeout)
     plan = job.Plan(
         count,
@@ -217,6 +219,17 @@ def _count(num_proc: int | None, context: SparkContext | None) -> int:
     if num_proc is not None and num_proc < 1:
         raise ValueError(f"horovod.spark: num_proc={num_proc}: a job has at least 1 rank")
     return num_proc or context.defaultParallelism  # type: ignore[union-attr]
+
+
+def _check_slots(count: int, context: SparkContext | None) -> None:
+    """A cluster may get more executors while tasks wait for a slot; this machine has as many as it has."""
+    if context is None or context.master.partition("[")[0] != "local":
+        return
+    if (most := slots(context)) < count:
+        raise ValueError(
+            f"horovod.spark.run: {context.master} runs {most} tasks at a time, too few for num_proc={count}: "
+            f"make the session with master('local[{count}]')"
+        )
 
 
 def _start_seconds(given: float | None) -> float:
