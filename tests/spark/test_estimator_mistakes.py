@@ -7,7 +7,9 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
+import cloudpickle
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -20,11 +22,13 @@ import torch
 from pyspark.sql import types as T
 
 from horovod.spark import runner
-from horovod.spark.common.arrow import Column
+from horovod.spark.common import dataset
+from horovod.spark.common.arrow import Column, to_numpy
 from horovod.spark.common.store import Store
 from horovod.spark.common.training import _on_arrays
 from horovod.spark.common.transform import Output, add_outputs
 from horovod.spark.torch import TorchEstimator, TorchModel
+from horovod.spark.torch import estimator as torch_estimator
 
 
 def estimator(folder: Path, **values: Any) -> TorchEstimator:
@@ -107,6 +111,9 @@ class Frame:
 
     schema = T.StructType([T.StructField("x", T.ArrayType(T.FloatType()))])
 
+    def toDF(self, *names: str) -> Any:
+        return self
+
     def mapInArrow(self, function: Any, schema: Any) -> Any:
         return function
 
@@ -132,6 +139,65 @@ def test_a_model_takes_rows_of_bounded_size(width: int, most: int) -> None:
     found = list(itertools.chain.from_iterable(part.column("p").to_pylist() for part in tasks([batch])))
     assert found == list(range(rows))
     assert seen == [most, most, 1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "values", "text"),
+    [
+        ((3,), pa.array([1.0]), "type double, and is to be a dense_vector of 3 numbers"),
+        ((3,), pa.array(["a"]), "type string, and is to be a dense_vector of 3 numbers"),
+        ((), pa.array([[1.0]]), "type list<item: double>, and is to be a scalar"),
+    ],
+)
+def test_rows_of_another_type(shape: Any, values: Any, text: str) -> None:
+    column = Column("x", "float64", shape, "dense_vector" if shape else "scalar")
+    with pytest.raises(TypeError, match=f"column 'x' has values of the {text}"):
+        to_numpy(values, column)
+
+
+def test_validation_by_a_list() -> None:
+    with pytest.raises(ValueError, match=r"validation=.*late.* is no fraction between 0 and 1"):
+        dataset._split(MagicMock(columns=["x"]), ["x"], ["late"], 0)  # type: ignore[arg-type]
+
+
+def test_a_model_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What is pickled can be read where there is no GPU, and the optimizer stays that of the model."""
+    is_on = True
+
+    def tag(storage: Any) -> str | None:
+        return "cuda:0" if is_on else None
+
+    one = estimator(tmp_path, loss=torch.nn.CrossEntropyLoss(weight=torch.ones(2)))
+    registry = list(torch.serialization._package_registry)
+    monkeypatch.setattr(torch.serialization, "_package_registry", registry)
+    torch.serialization.register_package(0, tag, lambda storage, location: None)
+    with pytest.raises(RuntimeError, match="CUDA"):
+        cloudpickle.loads(cloudpickle.dumps(one.getModel()))  # as it would be on a GPU
+    monkeypatch.setattr(torch_estimator, "_is_elsewhere", lambda model: True)
+    copied = one._packed({"model": one.getModel(), "optimizer": one.getOptimizer(), "loss": one.getLoss()})
+    is_on = False
+    values = cloudpickle.loads(cloudpickle.dumps(copied))
+    assert values["optimizer"].param_groups[0]["params"][0] is values["model"].weight
+    assert torch.equal(values["model"].weight, one.getModel().weight)
+
+
+def test_a_run_of_another_model(session: Any, tmp_path: Path) -> None:
+    """And columns of all names and types go through transform."""
+    rows = [(float(n), 1.0, n, [n]) for n in range(4)]
+    frame = session.createDataFrame(rows, "x double, y double, `a.b` int, list array<int>")
+    model = torch.nn.Linear(1, 1)
+    values: dict[str, Any] = {"backend": cases.InProcess(), "run_id": "one", "input_shapes": [[-1, 1]]}
+    values |= {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01)}
+    fitted = estimator(tmp_path, **values).fit(frame.select("x", "y"))
+    found = fitted.transform(frame.selectExpr("list", "`a.b`", "x", "null as y", "current_timestamp() as t"))
+    assert found.columns == ["list", "a.b", "x", "y", "t", "y__output"]
+    assert [tuple(row)[:3] for row in found.collect()] == [([n], n, float(n)) for n in range(4)]
+    model = torch.nn.Sequential(model)
+    values |= {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01)}
+    with pytest.raises(
+        ValueError, match=r"run 'one' has a checkpoint of another model .*: choose another run_id"
+    ):
+        estimator(tmp_path, **values).fit(frame)
 
 
 def test_a_task_without_rows_loads_no_model() -> None:

@@ -89,11 +89,17 @@ def to_numpy(array: Any, column: Column) -> np.ndarray:
 
     Raises:
         ValueError: there is a null, or a row of another length.
+        TypeError: there are single numbers in place of vectors or arrays, or the opposite.
     """
     if array.null_count:
         raise ValueError(
             f"column {column.name!r} has {array.null_count} nulls in {len(array)} rows. Fill or drop them: "
             "df.na.fill, df.na.drop"
+        )
+    if (is_vector(array.type) or is_list(array.type)) != bool(column.shape):
+        wanted = f"{column.kind} of {column.shape[0]} numbers" if column.shape else column.kind
+        raise TypeError(
+            f"column {column.name!r} has values of the type {array.type}, and is to be a {wanted}"
         )
     if is_vector(array.type):
         values = _vectors(array, column)

@@ -108,7 +108,7 @@ def _split(df: Any, columns: list[str], validation: float | str | None, seed: in
     if isinstance(validation, str):
         marked = functions.coalesce(df[f"`{validation}`"].cast("double"), functions.lit(0.0)) > 0
         return [df.where(~marked).select(chosen), df.where(marked).select(chosen)]
-    if not 0 < validation < 1:
+    if not isinstance(validation, (int, float)) or not 0 < validation < 1:
         raise ValueError(f"validation={validation} is no fraction between 0 and 1, nor the name of a column")
     return list(df.select(chosen).randomSplit([1 - validation, validation], seed))
 

@@ -95,9 +95,11 @@ def add_outputs(
         load: called in each task that has rows; returns the function that predicts.
     """
     added = {output.name: output for output in outputs}
+    given = [field.name for field in frame.schema.fields]
+    places = [given.index(column.name) for column in features]
     kept = [field for field in frame.schema.fields if field.name not in added]
+    kept_places = [place for place, name in enumerate(given) if name not in added]
     fields = [*kept, *(T.StructField(output.name, output.spark_type(), True) for output in outputs)]
-    names = [field.name for field in kept]
     rows = min(_ROWS, max(_BYTES // max(sum(column.bytes_of_row for column in features), 1), 1))
 
     def predict(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,15 +108,21 @@ def add_outputs(
             for start in range(0, whole.num_rows, rows):
                 batch = whole.slice(start, rows)
                 function = function or load()  # not for a task without rows
-                found = function([to_numpy(batch.column(column.name), column) for column in features])
+                found = function(
+                    [
+                        to_numpy(batch.column(each), column)
+                        for each, column in zip(places, features, strict=True)
+                    ]
+                )
                 _check_count(found, outputs)
-                columns = [batch.column(name) for name in names]
+                columns = [batch.column(place) for place in kept_places]
                 columns += [
                     output.encode(np.asarray(each)) for output, each in zip(outputs, found, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(columns, [field.name for field in fields])
 
-    return frame.mapInArrow(predict, T.StructType(fields))
+    plain = frame.toDF(*(f"c{place}" for place in range(len(given))))  # Spark fails at a name with a dot
+    return plain.mapInArrow(predict, T.StructType(fields))
 
 
 def _check_count(found: Sequence[np.ndarray], outputs: Sequence[Output]) -> None:

@@ -55,6 +55,9 @@ class TorchEstimator(HorovodEstimator):
     _framework = "pytorch"
     _train = staticmethod(train)
 
+    def _packed(self, values: dict[str, Any]) -> dict[str, Any]:
+        return on_cpu(values)
+
     def _needed(self) -> list[str]:
         return [*super()._needed(), "optimizer"]
 
@@ -132,11 +135,15 @@ class TorchModel(HorovodModel):
 
         return predict
 
+    def _packed(self, values: dict[str, Any]) -> dict[str, Any]:
+        return on_cpu(values)
+
     def _predictor(self) -> Callable[[], Predict]:
-        pickled = cloudpickle.dumps((self.getModel(), self.get_prediction_fn()))
+        values = on_cpu({"model": self.getModel(), "function": self.get_prediction_fn()})
+        pickled = cloudpickle.dumps(values)
 
         def load() -> Predict:
-            model, function = cloudpickle.loads(pickled)
+            model, function = cloudpickle.loads(pickled).values()
             model.eval()
 
             def predict(features: list[np.ndarray]) -> list[np.ndarray]:
@@ -146,3 +153,18 @@ class TorchModel(HorovodModel):
             return predict
 
         return load
+
+
+def on_cpu(values: dict[str, Any]) -> dict[str, Any]:
+    """A copy whose tensors are on the CPU, if the model is elsewhere: its reader may have no GPU."""
+    if not _is_elsewhere(values.get("model")):
+        return values
+    file = io.BytesIO()
+    torch.save(values, file, pickle_module=cloudpickle)
+    file.seek(0)
+    copied: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)
+    return copied
+
+
+def _is_elsewhere(model: Any) -> bool:
+    return model is not None and any(each.device.type != "cpu" for each in model.parameters())

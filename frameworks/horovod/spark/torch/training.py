@@ -114,8 +114,14 @@ class Training:
 
     def _resume(self, checkpoint: bytes, optimizer: Any) -> None:
         state = torch.load(io.BytesIO(checkpoint), map_location=self.device, weights_only=True)
-        self.model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        try:
+            self.model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            run = self.params["run_id"]
+            raise ValueError(
+                f"the run {run!r} has a checkpoint of another model or optimizer: choose another run_id"
+            ) from error
         self.history, self.done = state["history"], state["done"]
 
     def _checkpoint(self) -> bytes:
