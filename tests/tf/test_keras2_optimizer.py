@@ -196,7 +196,7 @@ def rank_carries_over(folder):
         middle.compile(hvd.DistributedOptimizer(middle.optimizer), "mse")
         for trained in (ours, loaded, unwrapped, middle):
             for mine, theirs in zip(fit(trained).get_weights(), expected, strict=True):
-                np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+                np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-6)
         try:
             hvd.DistributedOptimizer(wrapped)
         except ValueError as error:
@@ -232,7 +232,7 @@ def rank_takes_up_passes(folder):
             assert all((old == new).all() for old, new in zip(before, half, strict=True))
             assert any((old != new).any() for old, new in zip(before, whole, strict=True))
             for mine, theirs in zip(whole, fit(model, 2).get_weights(), strict=True):
-                np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+                np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-6)
 
 
 def test_passes_are_taken_up_again(run_legacy_keras_ranks, tmp_path):
