@@ -61,6 +61,10 @@ def ranks_transform() -> None:
         np.testing.assert_allclose(second, 2 * total * factor, rtol=1e-12)
         np.testing.assert_allclose(hvd.allreduce(one * factor, op=hvd.Sum), 2.0 * factor * size)
 
+    ahead = jax.jit(summed).lower(mine).compile()  # JAX calls it in another way from the second time on
+    for factor in range(1, 4):
+        np.testing.assert_allclose(ahead(mine * factor), total * factor, rtol=1e-12)
+
     gradient = jax.jit(jax.grad(lambda x: (jax.checkpoint(summed)(x) ** 2).sum()))(mine)
     np.testing.assert_allclose(gradient, 2 * total * size, rtol=1e-12)
 

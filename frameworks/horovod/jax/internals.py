@@ -40,18 +40,29 @@ class CollectiveEffect(effects.Effect):
         )
 
 
+class WithoutOrder(effects.Effect):
+    """Beside the other: JAX calls what is compiled ahead (``lower(...).compile()``) by a shorter way from the
+    second call on, which leaves effects out, and takes that way unless there is one without order.
+    """
+
+    def __str__(self) -> str:
+        return "Collective, without order"
+
+
 EFFECT = CollectiveEffect()
+EFFECTS = {EFFECT, WithoutOrder()}
 
 _LONGEST_END = 30.0  # seconds; other ranks may never come
 
+effects.ordered_effects.add_type(CollectiveEffect)
 for _kind in (
-    effects.ordered_effects,
     effects.lowerable_effects,
     effects.control_flow_allowed_effects,
     effects.remat_allowed_effects,
     effects.custom_derivatives_allowed_effects,
 ):
     _kind.add_type(CollectiveEffect)
+    _kind.add_type(WithoutOrder)
 
 
 def is_tracing() -> bool:

@@ -77,7 +77,7 @@ def _abstract(*avals: Any, call: Call) -> tuple[list[Any], set[Any]]:
     for aval in avals:
         dtype_number(aval)
     results = [aval.update(shape=shape) for aval, shape in zip(avals, call.shapes, strict=True)]
-    return results, {internals.EFFECT}
+    return results, internals.EFFECTS
 
 
 def _run(ops: Submission[jax.Array], arrays: Sequence[jax.Array], call: Call) -> list[jax.Array]:
