@@ -37,9 +37,6 @@ std::string Show17(double value) {
   return text;
 }
 
-// Whether the first dimensions may differ between ranks.
-bool IsRagged(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
-
 std::string ShowShape(const Request& request, size_t t) {
   const Shape& shape = request.tensors[t].shape;
   if (!IsRagged(request.kind) || shape.empty()) return ToString(shape);

@@ -66,6 +66,11 @@ inline bool HasRoot(OpKind kind) {
   return kind == OpKind::kBroadcast || kind == OpKind::kAllreduce;
 }
 
+// Whether the first dimensions may differ between ranks.
+inline bool IsRagged(OpKind kind) {
+  return kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
+}
+
 // What travels with each announcement: of an allgather the first dimension of each tensor (of a
 // 0-dim tensor, which is an error, 0). Empty for the other kinds.
 Shape SizesOf(const Request& request);

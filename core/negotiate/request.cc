@@ -39,8 +39,7 @@ bool Request::SameAs(const Request& other) const {
     return false;
   if (kind == OpKind::kBarrier) return true;
   if (KindOf(device) != KindOf(other.device) || !SameParameters(*this, other)) return false;
-  const bool ragged = kind == OpKind::kAllgather || kind == OpKind::kAlltoall;
-  if (!ragged) return tensors == other.tensors;
+  if (!IsRagged(kind)) return tensors == other.tensors;
   return std::equal(tensors.begin(), tensors.end(), other.tensors.begin(), SameButFirstDim);
 }
 

@@ -10,8 +10,6 @@
 namespace hvd::negotiate {
 namespace {
 
-bool IsRagged(OpKind kind) { return kind == OpKind::kAllgather || kind == OpKind::kAlltoall; }
-
 // What SameAs compares, and nothing else.
 void Pack(const Request& request, std::string* key) {
   key->clear();

@@ -78,8 +78,7 @@ Status Executor::CheckServed(const CollectiveSpec& spec) const {
 
 Status Executor::Begin(Job job) {
   Count(counters_->collectives);
-  if (job.spec.kind == OpKind::kAllreduce || job.spec.kind == OpKind::kReducescatter)
-    Count(counters_->reductions);
+  if (Reduces(job.spec.kind)) Count(counters_->reductions);
   Count(counters_->tensors, job.parts.size());
   for (const Piece& piece : job.spec.pieces)
     Count(counters_->bytes, static_cast<uint64_t>(piece.bytes));
