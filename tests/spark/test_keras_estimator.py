@@ -15,6 +15,7 @@ from pyspark.ml.linalg import DenseVector
 
 from horovod.spark.common.store import Store
 from horovod.spark.keras import KerasEstimator
+from horovod.spark.keras.training import as_arrays, resumed
 
 PACKAGES = ["keras", "tf_keras"]
 
@@ -177,3 +178,32 @@ def test_a_model_that_is_not_built(session: Any, keras: Any, frame: Any, tmp_pat
         wanted = fitted.keras().predict(np.array([row["x"].toArray() for row in rows]), verbose=0)[:, 0]
         np.testing.assert_allclose([row["y__output"] for row in rows], wanted, rtol=1e-5, atol=1e-6)
         assert type(fitted.keras().optimizer).__name__.lower() == (optimizer or "sgd")
+
+
+def test_what_the_model_was_compiled_with(keras: Any, tmp_path: Path) -> None:
+    """Is what is not given; what is given goes before it."""
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+    model.compile("adam", "mae", metrics=["mse"], loss_weights=[0.5])
+    values = estimator(keras, tmp_path, model=model, optimizer=None, loss=None)._plan_values()
+    assert isinstance(values["optimizer"], keras.optimizers.Adam)
+    assert (values["loss"], values["metrics"], values["loss_weights"]) == ("mae", ["mse"], [0.5])
+    values = estimator(keras, tmp_path, model=model, metrics=["mape"])._plan_values()
+    assert (values["loss"], values["metrics"]) == ("mse", ["mape"])
+
+
+def test_a_run_of_another_model(keras: Any) -> None:
+    def compiled(*widths: int) -> Any:
+        model = keras.Sequential([keras.layers.Input((3,)), *map(keras.layers.Dense, widths)])
+        model.compile(keras.optimizers.Adam(0.1), "mse")
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    checkpoint = as_arrays(compiled(1), {"done": 3}, 2)
+    again = compiled(1)
+    assert resumed(checkpoint, again, "one", 4)["done"] == 3
+    assert float(np.asarray(again.optimizer.learning_rate)) == pytest.approx(0.2)
+    for widths in ((2, 1), (2,)):
+        with pytest.raises(
+            ValueError, match=r"run 'one' has a checkpoint of another model .* another run_id"
+        ):
+            resumed(checkpoint, compiled(*widths), "one", 4)

@@ -64,6 +64,9 @@ class KerasEstimator(HorovodEstimator):
         model = values["model"]
         for name in ("optimizer", "loss"):
             values[name] = values[name] or getattr(model, name, None)
+        compiled = getattr(model, "_compile_config", None)  # the metrics of the model itself are made of it
+        for name in ("loss_weights", "metrics"):
+            values[name] = values[name] or (compiled and compiled.config.get(name))
         return values
 
     def _env(self) -> dict[str, str]:

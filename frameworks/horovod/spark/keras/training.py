@@ -36,7 +36,7 @@ def train(plan: Plan) -> bytes | None:
     model = compiled(params, _distributed(params, adapter))
     state: dict[str, Any] = {"history": {}, "done": 0}
     if plan.checkpoint is not None:
-        state = load_arrays(plan.checkpoint, model, hvd.size())
+        state = resumed(plan.checkpoint, model, params["run_id"], hvd.size())
     return Training(keras, adapter, params, share, model, state).run()
 
 
@@ -202,6 +202,20 @@ def load_arrays(checkpoint: bytes, model: Any, size: int = 1) -> dict[str, Any]:
     if state["rate"] is not None:
         model.optimizer.learning_rate = state["rate"] * size
     return state
+
+
+def resumed(checkpoint: bytes, model: Any, run_id: str, size: int) -> dict[str, Any]:
+    """Likewise what an earlier run has left.
+
+    Raises:
+        ValueError: it is that of another model.
+    """
+    try:
+        return load_arrays(checkpoint, model, size)
+    except (KeyError, ValueError) as error:
+        raise ValueError(
+            f"the run {run_id!r} has a checkpoint of another model or optimizer: choose another run_id"
+        ) from error
 
 
 def as_input(model: Any, features: Sequence[np.ndarray]) -> Any:
