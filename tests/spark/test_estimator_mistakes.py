@@ -80,6 +80,16 @@ def test_data_of_validation_that_are_not_there(tmp_path: Path) -> None:
         one.fit_on_parquet()
 
 
+def test_no_rows_to_validate_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = estimator(tmp_path, backend=cases.InProcess(), validation="late")
+    found = dataset.Dataset("nowhere", "nowhere", {}, 4, 0)
+    monkeypatch.setattr(dataset, "write", lambda *args, **kwargs: found)
+    monkeypatch.setattr(TorchEstimator, "_fit_on", lambda self, *args: "trained")
+    with pytest.warns(UserWarning, match="validation='late' leaves no rows to validate with") as caught:
+        assert one.fit(SimpleNamespace()) == "trained"
+    assert caught[0].filename == __file__
+
+
 def test_columns_of_transform() -> None:
     columns = {name: Column(name, "float64", (), "scalar") for name in "xy"}
     model = TorchModel(

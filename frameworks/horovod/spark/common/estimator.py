@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -91,6 +92,9 @@ class HorovodEstimator(Estimator, HasParams, Saved):
             seed=self.getRandomSeed() or 0,
         )
         try:
+            if self.getValidation() and not dataset.val_rows:
+                text = f"validation={self.getValidation()!r} leaves no rows to validate with: none is done"
+                warnings.warn(text, stacklevel=4)  # of who calls fit
             return self._fit_on(backend, dataset, values)
         finally:
             data.remove(store, dataset)
