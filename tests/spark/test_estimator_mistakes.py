@@ -29,6 +29,7 @@ from horovod.spark.common.training import _on_arrays
 from horovod.spark.common.transform import Output, add_outputs
 from horovod.spark.torch import TorchEstimator, TorchModel
 from horovod.spark.torch import estimator as torch_estimator
+from horovod.spark.torch.training import Losses, tensors
 
 
 def estimator(folder: Path, **values: Any) -> TorchEstimator:
@@ -163,6 +164,20 @@ def test_rows_of_another_type(shape: Any, values: Any, text: str) -> None:
     column = Column("x", "float64", shape, "dense_vector" if shape else "scalar")
     with pytest.raises(TypeError, match=f"column 'x' has values of the {text}"):
         to_numpy(values, column)
+
+
+def test_a_shape_of_other_rows() -> None:
+    """Six rows of four numbers are not eight of three."""
+    with pytest.raises(ValueError, match=r"the shape \[-1, 3\] makes 8 rows of 6 of shape \(4,\)"):
+        tensors([np.zeros((6, 4))], [[-1, 3]], torch.float32)
+    assert tensors([np.zeros((6, 4))], [[-1, 2, 2]], torch.float32)[0].shape == (6, 2, 2)
+
+
+def test_weights_of_classes_are_where_the_model_is() -> None:
+    model, loss = torch.nn.Linear(1, 2, device="meta"), torch.nn.CrossEntropyLoss(weight=torch.ones(2))
+    params = {"loss": loss, "loss_constructors": None, "loss_weights": None, "label_cols": ["y"]}
+    Losses(params, model, None)
+    assert loss.weight.device.type == "meta"
 
 
 def test_validation_by_a_list() -> None:

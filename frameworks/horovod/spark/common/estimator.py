@@ -27,7 +27,12 @@ _POSITIVE = (
     "backward_passes_per_step",
     "partitions_per_process",
 )
-_FOR_EACH = {"input_shapes": "feature_cols", "label_shapes": "label_cols", "loss_weights": "label_cols"}
+_FOR_EACH = {
+    "input_shapes": "feature_cols",
+    "input_dtypes": "feature_cols",
+    "label_shapes": "label_cols",
+    "loss_weights": "label_cols",
+}
 
 
 @with_params(*ESTIMATOR)

@@ -153,6 +153,10 @@ class Losses:
     def __init__(self, params: Mapping[str, Any], model: Any, optimizer: Any) -> None:
         made = [make(model=model, optimizer=optimizer) for make in as_list(params["loss_constructors"])]
         functions, count = as_list(params["loss"]) or made, len(params["label_cols"])
+        device = next((each.device for each in model.parameters()), None)
+        for function in functions:
+            if isinstance(function, torch.nn.Module):  # it may have weights of classes
+                function.to(device)
         self._functions = functions * count if len(functions) == 1 else functions
         self._shares = params["loss_weights"] or [1 / count] * count
 
@@ -250,7 +254,13 @@ def tensors(
             raise TypeError("a column holds no numbers: decode it before, or have get_prediction_fn do it")
         wanted = getattr(torch, dtype) if isinstance(dtype, str) else dtype
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy()).to(wanted)
-        found.append(tensor if shape is None else tensor.reshape(shape))
+        made = tensor if shape is None else tensor.reshape(shape)
+        if len(made) != len(array):
+            raise ValueError(
+                f"the shape {shape} makes {len(made)} rows of {len(array)} of shape {array.shape[1:]}: it "
+                "begins with -1, for the rows, and has as many numbers as a row"
+            )
+        found.append(made)
     return found
 
 
