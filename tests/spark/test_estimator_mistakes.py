@@ -225,6 +225,13 @@ def test_a_run_of_another_model(session: Any, tmp_path: Path) -> None:
         estimator(tmp_path, **values).fit(frame)
 
 
+def test_columns_of_one_name() -> None:
+    frame = Frame()
+    frame.schema = T.StructType([*Frame.schema, *Frame.schema])
+    with pytest.raises(ValueError, match="the DataFrame has several columns 'x'"):
+        add_outputs(frame, [], [], print)
+
+
 def test_a_task_without_rows_loads_no_model() -> None:
     def load() -> Any:
         raise AssertionError("loaded")

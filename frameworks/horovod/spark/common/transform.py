@@ -96,6 +96,8 @@ def add_outputs(
     """
     added = {output.name: output for output in outputs}
     given = [field.name for field in frame.schema.fields]
+    if twice := [name for name in given if given.count(name) > 1]:  # Spark cannot take them from Python
+        raise ValueError(f"the DataFrame has several columns {twice[0]!r}: rename or drop all but one")
     places = [given.index(column.name) for column in features]
     kept = [field for field in frame.schema.fields if field.name not in added]
     kept_places = [place for place, name in enumerate(given) if name not in added]
