@@ -49,3 +49,15 @@ def test_the_example(cluster: Any, options: list[str]) -> None:
     output = run([str(ROOT / "examples" / "ray" / "digits.py"), *options], cluster.address)
     assert "epoch 4: accuracy 9" in output and "2 ranks, accuracy 9" in output, output
     assert ray.is_initialized()
+
+
+@pytest.mark.slow
+def test_the_example_of_tune(cluster: Any, tmp_path: Path) -> None:
+    for needed in ("sklearn", "matplotlib", "ray.tune"):
+        pytest.importorskip(needed)
+    words = [str(ROOT / "examples" / "ray" / "learning_rates.py"), "--trials", "2", "--plot"]
+    output = run([*words, str(tmp_path / "rates.png")], cluster.address, 90)
+    table = output.partition("learning rate      loss  accuracy\n")[2].splitlines()
+    assert [line.split()[0] for line in table[:2]] == ["0.0010", "10.0000"], output
+    assert float(table[0].split()[2].rstrip("%")) > 15, output
+    assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
