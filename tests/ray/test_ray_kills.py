@@ -76,8 +76,8 @@ def told_after(cluster: Any, where: str) -> float:
 @pytest.mark.parametrize(
     "where",
     [
-        *(pytest.param(w, marks=full) for w in ("step", "start", "raylet")),
-        *(pytest.param(w, marks=slow) for w in ("allreduce", "actor")),
+        *(pytest.param(w, marks=full) for w in ("step", "start", "raylet", "allreduce")),
+        pytest.param("actor", marks=slow),
     ],
 )
 def test_going_on(cluster: Any, tmp_path: Any, where: str, capsys: Any) -> None:
