@@ -1,6 +1,7 @@
 """What the tests of the estimators share: data, a backend, and the modules of models."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from pyspark.ml.linalg import Vectors
 from pyspark.ml.tuning import CrossValidator, CrossValidatorModel, ParamGridBuilder
 
 from horovod.common import basics
+from horovod.spark.common.store import Store
 
 ROWS = 96
 WEIGHTS = np.array([1.0, -2.0, 0.5])
@@ -40,6 +42,20 @@ def plane(session: Any, rows: int = ROWS) -> Any:
         (Vectors.dense(a), float(b), number % 4 == 3) for number, (a, b) in enumerate(zip(x, y, strict=True))
     ]
     return session.createDataFrame(lines, ["x", "y", "late"])
+
+
+def of_the_plane(folder: Path, **values: Any) -> dict[str, Any]:
+    """The params of an estimator that learns it."""
+    given = {
+        "store": Store.create(str(folder / "store")),
+        "feature_cols": ["x"],
+        "label_cols": ["y"],
+        "batch_size": 8,
+        "epochs": 6,
+        "verbose": 0,
+        "partitions_per_process": 1,
+    }
+    return {**given, **values}
 
 
 def digits(session: Any) -> tuple[Any, Any, Any]:

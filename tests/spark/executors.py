@@ -1,14 +1,36 @@
 """A job on a thread, and the processes of the executors that it runs on."""
 
 import io
+import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 from load import within
+
+HERE = Path(__file__).resolve().parent
+
+
+def run_program(name: str, folder: Path) -> None:
+    """Runs a program of this folder in a process of its own, where the tests' application is not."""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent / "ranks")])}
+    done = subprocess.run(
+        [sys.executable, str(HERE / name)],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=within(120),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 class Step(NamedTuple):

@@ -13,7 +13,6 @@ import estimator_cases as cases
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.linalg import DenseVector
 
-from horovod.spark.common.store import Store
 from horovod.spark.keras import KerasEstimator
 from horovod.spark.keras.training import as_arrays, resumed
 
@@ -36,19 +35,12 @@ def keras(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
 def estimator(keras: Any, folder: Path, **values: Any) -> KerasEstimator:
     """For the plane of ``cases``."""
     keras.utils.set_random_seed(1)
-    given: dict[str, Any] = {
-        "store": Store.create(str(folder / "store")),
+    own = {
         "model": keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)]),
         "optimizer": keras.optimizers.SGD(0.1),
         "loss": "mse",
-        "feature_cols": ["x"],
-        "label_cols": ["y"],
-        "batch_size": 8,
-        "epochs": 6,
-        "verbose": 0,
-        "partitions_per_process": 1,
     }
-    return KerasEstimator(**{**given, **values})
+    return KerasEstimator(**cases.of_the_plane(folder, **{**own, **values}))
 
 
 def test_the_accuracy_of_the_same_model_without_spark(session: Any, keras: Any, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import torch
 from pyspark.ml import Pipeline, PipelineModel
 from torch.nn import functional as F
 
-from horovod.spark.common.store import Store
 from horovod.spark.lightning import TorchEstimator
 
 
@@ -50,17 +49,8 @@ def module(package: Any = lightning, rate: float = 0.1) -> Any:
 
 
 def estimator(folder: Path, **values: Any) -> TorchEstimator:
-    given: dict[str, Any] = {
-        "store": Store.create(str(folder / "store")),
-        "model": module(),
-        "feature_cols": ["x"],
-        "label_cols": ["y"],
-        "batch_size": 8,
-        "epochs": 6,
-        "verbose": 0,
-        "partitions_per_process": 1,
-    }
-    return TorchEstimator(**{**given, **values})
+    own = {"model": module()}
+    return TorchEstimator(**cases.of_the_plane(folder, **{**own, **values}))
 
 
 def test_two_ranks(session: Any, frame: Any, tmp_path: Path) -> None:

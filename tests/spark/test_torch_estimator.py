@@ -27,19 +27,8 @@ def estimator(folder: Path, **values: Any) -> TorchEstimator:
     """For the plane of ``cases``."""
     torch.manual_seed(1)
     model = torch.nn.Linear(3, 1)
-    given: dict[str, Any] = {
-        "store": Store.create(str(folder / "store")),
-        "model": model,
-        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
-        "loss": F.mse_loss,
-        "feature_cols": ["x"],
-        "label_cols": ["y"],
-        "batch_size": 8,
-        "epochs": 6,
-        "verbose": 0,
-        "partitions_per_process": 1,
-    }
-    return TorchEstimator(**{**given, **values})
+    own = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loss": F.mse_loss}
+    return TorchEstimator(**cases.of_the_plane(folder, **{**own, **values}))
 
 
 @pytest.fixture(scope="module")
