@@ -107,8 +107,15 @@ def test_within_a_host_all_travels_at_once(run_ranks) -> None:
     run_ranks(2, ranks_stay_within_a_host)
 
 
-def ranks_fail_between_start_and_end() -> list[str]:
-    """XLA frees what was started; the next call of the function finds nothing of it."""
+def slowly(x: np.ndarray) -> np.ndarray:
+    time.sleep(0.5)
+    return x
+
+
+def ranks_fail_between_start_and_end() -> None:
+    """XLA frees what was started; the next call of the function finds nothing of it, also on a rank that is
+    told only when it reads the result, as its input is late.
+    """
     hvd.init()
     parts.LEAST_BYTES = 1
     fails = True
@@ -124,6 +131,8 @@ def ranks_fail_between_start_and_end() -> list[str]:
         return hvd.allreduce([late, x], op=hvd.Sum)
 
     x, y = np.full(100_000, 1.0 + hvd.rank()), np.ones(3)
+    if hvd.rank() > 0:
+        y = jax.jit(lambda: jax.pure_callback(slowly, jax.ShapeDtypeStruct(y.shape, y.dtype), y))()
     with pytest.raises(Exception, match="of the program's own"):
         jax.block_until_ready(step(x, y))
     fails = False

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from load import within
 
 from horovod.bootstrap.store.remarks import never_started
@@ -85,6 +86,16 @@ class Launcher:
     def survivors(self) -> list[int]:
         """All live processes with the marker."""
         return [int(folder.name) for folder in self._folders()]
+
+    def those(self, are_wanted: Callable[[psutil.Process], Any]) -> list[psutil.Process]:
+        """All with the marker of which this holds; those that end meanwhile are passed over."""
+        found = []
+        for pid in self.survivors():
+            with suppress(psutil.Error, FileNotFoundError, ProcessLookupError):
+                process = psutil.Process(pid)
+                if are_wanted(process):
+                    found.append(process)
+        return found
 
     def census(self) -> list[str]:
         """Their command lines."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +17,10 @@ import numpy as np
 
 try:
     from jax._src import core, dispatch, effects
-    from jax._src.interpreters import mlir
-except ImportError as error:
+    from jax._src.interpreters import mlir, pxla
+
+    _wait_for_token_of_jax = pxla.shard_arg_handlers[core.Token]
+except (ImportError, AttributeError, KeyError) as error:
     raise ImportError(
         f"JAX {jax.__version__} keeps the order of effects elsewhere; see docs/jax.md for the versions that "
         "horovod.jax works with"
@@ -63,6 +66,24 @@ for _kind in (
 ):
     _kind.add_type(CollectiveEffect)
     _kind.add_type(WithoutOrder)
+
+
+def _wait_for_token(tokens: Any, *how: Any) -> Any:
+    """How JAX waits, before it runs a program, for that before it. The token of one that has failed would
+    make all programs after it fail; whether it has failed by now differs between ranks, so here the next one
+    runs on every rank. The error is told where results are read.
+    """
+    try:
+        return _wait_for_token_of_jax(tokens, *how)
+    except Exception as error:
+        latest = dispatch.runtime_tokens.current_tokens.pop(EFFECT, None)  # of this thread
+        if any(token is not latest for token in tokens):
+            raise
+        logging.getLogger("horovod").warning("a compiled function that was called before failed: %s", error)
+        return pxla.shard_arg_handlers[np.ndarray]([np.zeros(0, np.bool_)] * len(tokens), *how)
+
+
+pxla.shard_arg_handlers[core.Token] = _wait_for_token
 
 
 def is_tracing() -> bool:

@@ -48,9 +48,8 @@ def all_train(size: int) -> Callable[[str], bool]:
 
 
 def pid_of(launcher: Launcher, worker: int) -> int:
-    mark = f"HOROVOD_ELASTIC_WORKER={worker}".encode()
-    for pid in launcher.survivors():
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if mark in variables and b"elastic_steps.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            return pid
-    raise AssertionError(f"worker {worker} does not run")
+    name = "HOROVOD_ELASTIC_WORKER"
+    program = "elastic_steps.py"
+    found = launcher.those(lambda p: p.environ().get(name) == str(worker) and program in "".join(p.cmdline()))
+    assert found, f"worker {worker} does not run"
+    return found[0].pid

@@ -23,13 +23,8 @@ def stopped_rank(job: Job, timeout: float = 60) -> psutil.Process:
     """The victim, once it has stopped itself."""
     deadline = time.monotonic() + within(timeout)
     while time.monotonic() < deadline:
-        for pid in job.survivors():
-            try:
-                process = psutil.Process(pid)
-                if process.status() == psutil.STATUS_STOPPED:
-                    return process
-            except psutil.NoSuchProcess:
-                continue
+        if stopped := job.launcher.those(lambda process: process.status() == psutil.STATUS_STOPPED):
+            return stopped[0]
         time.sleep(0.02)
     raise AssertionError("no rank reached the failpoint\n" + job.finish(0.1).output)
 

@@ -30,16 +30,11 @@ class Ssh(Launcher):
         self._program.chmod(0o755)
 
     def agents(self) -> list[int]:
-        """Those that have ranks."""
-        found = [process for process in map(psutil.Process, self.survivors()) if _is_agent(process)]
-        return [process.pid for process in found if process.children()]
+        return [process.pid for process in self.those(_has_ranks)]
 
 
-def _is_agent(process: psutil.Process) -> bool:
-    try:
-        return process.cmdline()[-1].endswith("agent.main()")
-    except (psutil.Error, IndexError):
-        return False
+def _has_ranks(process: psutil.Process) -> bool:
+    return "".join(process.cmdline()).endswith("agent.main()") and bool(process.children())
 
 
 @pytest.fixture

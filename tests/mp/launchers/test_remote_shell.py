@@ -105,8 +105,8 @@ def test_a_pod_that_is_not_there_is_named(pods: Pods) -> None:
 def _agent(pods: Pods, node: networks.Namespace) -> psutil.Process:
     """The agent in a pod: the first of the job's processes in its network."""
     network = os.stat(f"/proc/{node.holder.pid}/ns/net").st_ino
-    there = [pid for pid in pods.survivors() if os.stat(f"/proc/{pid}/ns/net").st_ino == network]
-    return psutil.Process(min(there, key=lambda pid: psutil.Process(pid).create_time()))
+    there = pods.those(lambda process: os.stat(f"/proc/{process.pid}/ns/net").st_ino == network)
+    return min(there, key=psutil.Process.create_time)
 
 
 def _wait_for_lines(job: "subprocess.Popen[bytes]", count: int) -> None:
