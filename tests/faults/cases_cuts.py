@@ -100,6 +100,7 @@ def play(fault: Fault, stage: Stage, is_elastic: bool) -> None:
         finally:
             stage.culprit = culprit(job)
             heals.join()
+        job.must_be_clean()  # while there is a network: without one, ranks wait longer for the launcher
 
 
 def judge(fault: Fault, stage: Stage, job: Trial, is_elastic: bool) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 # Before Ray is imported. A new cluster would write a token into the user's home otherwise.
 os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0")
+os.environ["RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"] = "300"  # busy machines start its server late
 import cloudpickle
+import psutil
 import ray
 import ray_programs
 from load import within
@@ -33,12 +35,24 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         settings = {f"health_check_{name}": value for name, value in _HEALTH.items()}
         head = {**ray_programs.NODE, "include_dashboard": False, "_system_config": settings}
         head["ray_client_server_port"] = endpoints.free_port()
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+        cluster = _begun(head)
         try:
             yield cluster
         finally:
             ray.shutdown()
             cluster.shutdown()
+
+
+def _begun(head: dict[str, Any]) -> Any:
+    """A cluster of one node. Ray waits 30 s for it, on a busy machine too, and leaves what it started."""
+    for _ in range(TRIES - 1):
+        before = set(psutil.Process().children())
+        try:
+            return Cluster(initialize_head=True, head_node_args=head)
+        except (Exception, SystemExit):
+            for process in set(psutil.Process().children()) - before:
+                process.kill()
+    return Cluster(initialize_head=True, head_node_args=head)
 
 
 @pytest.fixture
