@@ -25,8 +25,7 @@ def create_placement_group(
     """
     bundles = [dict(resources_per_bundle) for _ in range(num_bundles)]
     group = ray.util.placement_group(bundles, strategy=pg_strategy)
-    ready, _ = ray.wait([group.ready()], timeout=pg_timeout)
-    if not ready:
+    if not group.wait(pg_timeout):
         remove_placement_group(group)
         raise TimeoutError(
             f"the cluster has had no room for this job within {pg_timeout:g} s: wanted are {num_bundles} "
