@@ -2,9 +2,7 @@
 the others in ranks that need not import torch again.
 """
 
-import contextlib
 import csv
-import io
 import json
 import runpy
 import sys
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from launch import ROOT, Launcher
+from run_program import ranks_program
 
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
 
@@ -26,17 +25,9 @@ def run(command: list[str], timeout: float = 100) -> str:
     return done.stdout.decode()
 
 
-def ranks_example(name: str, arguments: list[str]) -> str:
-    """What the example prints on this rank."""
-    path = ROOT / "examples" / name
-    sys.argv = [str(path), *arguments]
-    sys.path.insert(0, str(path.parent))
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        try:
-            runpy.run_path(str(path), run_name="__main__")
-        except SystemExit as end:
-            assert not end.code, end.code
-    return output.getvalue()
+def example(run_ranks, processes: int, name: str, *arguments: str) -> list[str]:
+    """What the example prints on each rank."""
+    return run_ranks(processes, ranks_program, [str(ROOT / "examples" / name), [*arguments]])
 
 
 # `make demo`, which CI runs, trains it with one process too.
@@ -63,7 +54,7 @@ def test_digits_learns_and_ends_bit_identical(tmp_path, processes):
 
 
 def test_tutorial_learns(run_ranks):
-    output = run_ranks(2, ranks_example, ["torch_tutorial.py", ["--epochs", "3"]])[0]
+    output = example(run_ranks, 2, "torch_tutorial.py", "--epochs", "3")[0]
     accuracies = [float(line.split()[-1].rstrip("%")) for line in output.splitlines() if "accuracy" in line]
     assert len(accuracies) == 3
     assert accuracies[-1] > 85
@@ -72,7 +63,7 @@ def test_tutorial_learns(run_ranks):
 def test_the_real_loop_resumes_to_the_same_bits(run_ranks, tmp_path):
     def train(name: str, *more: str) -> str:
         arguments = ["--epochs", "4", "--checkpoint", str(tmp_path / name), *more]
-        return run_ranks(2, ranks_example, ["torch_real_loop.py", arguments])[0]
+        return example(run_ranks, 2, "torch_real_loop.py", *arguments)[0]
 
     whole = train("whole").splitlines()
     train("parts", "--stop", "2")
@@ -91,7 +82,7 @@ def test_the_real_loop_resumes_to_the_same_bits(run_ranks, tmp_path):
     ],
 )
 def test_computes_what_one_process_computes(run_ranks, name, processes, said):
-    last = run_ranks(processes, ranks_example, [name, []])[0].splitlines()[-1]
+    last = example(run_ranks, processes, name)[0].splitlines()[-1]
     assert said in last
     assert last.endswith("parameters equal to one process's")
 
@@ -107,7 +98,7 @@ def inference_config(folder: Path, **changes: object) -> Path:
 
 def test_batch_inference_labels_every_sample_in_order(run_ranks, tmp_path):
     config = inference_config(tmp_path, samples=100, features=6, classes=3, seed=5, batch=7)
-    output = run_ranks(3, ranks_example, ["torch_batch_inference.py", [str(config)]])[0]
+    output = example(run_ranks, 3, "torch_batch_inference.py", str(config))[0]
     assert "100 lines, equal to one process's" in output
     with open(tmp_path / "predictions.csv", newline="") as file:
         rows = list(csv.DictReader(file))
