@@ -6,17 +6,22 @@ import os
 import signal
 import stat
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 from launch import Launcher
 from load import within
+from run_program import ranks_program
 
 from horovod.tensorflow.data import compute_service, compute_worker, registry
 from horovod.tensorflow.data.compute_service import TfDataServiceConfig
 
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
+READS = str(Path(__file__).with_name("reads_from_service.py"))
 QUIET = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 KEY = bytes(range(32))
 ALL = [number * number for number in range(100)]
@@ -33,48 +38,53 @@ def meeting():
     service.close()
 
 
-def elements_of_ranks(folder: Path, how: str, workers: int, *options: str) -> list[list[int]]:
-    launcher, file = Launcher(), str(folder / "service.json")
-    environment = {**launcher.environment, **QUIET}
+def elements_of_ranks(run_ranks: Callable, file: str, how: str) -> list[list[int]]:
+    """What each rank of a training has got from the service, which ends then."""
+    told, other = run_ranks(2, ranks_program, [READS, [file, how]], timeout=120)
+    assert not other
+    return [[*map(int, line.split()[2:])] for line in told.splitlines()]
 
-    def start(processes: int, *command: str):
-        job = [str(HOROVODRUN), "-np", str(processes), sys.executable, *command]
-        return launcher.popen(job, env=environment)
 
-    service = start(
-        workers, "-m", "horovod.tensorflow.data.compute_worker", file, "--timeout", "200", *options
-    )
-    training = start(2, str(Path(__file__).with_name("reads_from_service.py")), file, how)
-    trained = launcher.finish(training, within(120))
-    served = launcher.finish(service, within(30))
-    assert (trained.returncode, served.returncode) == (0, 0), f"{trained.output}\n{served.output}"
+@contextmanager
+def serving(run_ranks: Callable, file: str, workers: int) -> Iterator[None]:
+    """Ranks that serve, until the training tells them that it is done."""
+    program = [compute_worker.__file__, [file, "--timeout", "200"]]
+    with ThreadPoolExecutor(1) as pool:
+        service = pool.submit(run_ranks, workers, ranks_program, program, timeout=150)
+        yield
+        service.result()
     assert not Path(file).exists()
-    lines = [line.partition(":")[2].split() for line in trained.stdout.decode().splitlines()]
-    told = {int(rank): [*map(int, seen)] for word, rank, *seen in lines if word == "rank"}
-    return [told[0], told[1]]
 
 
-# Each of these four imports TensorFlow in four processes.
+# Each of these two imports TensorFlow in two processes.
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("side", [pytest.param("compute", marks=pytest.mark.full), "training"])
-def test_each_rank_gets_every_element_once(tmp_path, side):
-    options = ["--dispatchers", "2", "--dispatcher-side", side]
+def test_each_rank_gets_every_element_once(run_ranks, tmp_path, side):
+    launcher, file = Launcher(), str(tmp_path / "service.json")
+    options = ["--timeout", "200", "--dispatchers", "2", "--dispatcher-side", side]
+    worker = [sys.executable, "-m", "horovod.tensorflow.data.compute_worker", file, *options]
+    service = launcher.popen([str(HOROVODRUN), "-np", "2", *worker], env={**launcher.environment, **QUIET})
     how = side if side == "training" else "each"
-    assert elements_of_ranks(tmp_path, how, 2, *options) == [ALL, ALL]
+    assert elements_of_ranks(run_ranks, file, how) == [ALL, ALL]
+    served = launcher.finish(service, within(30))
+    assert served.returncode == 0 and not Path(file).exists(), served.output
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_ranks_that_share_a_dataset_get_each_element_once(tmp_path):
-    first, second = elements_of_ranks(tmp_path, "shared", 2)
+def test_ranks_that_share_a_dataset_get_each_element_once(run_ranks, tmp_path):
+    file = str(tmp_path / "service.json")
+    with serving(run_ranks, file, 2):
+        first, second = elements_of_ranks(run_ranks, file, "shared")
     assert sorted(first + second) == ALL
 
 
 @pytest.mark.full
 @pytest.mark.timeout(300)
-def test_ranks_that_take_turns_get_equally_many(tmp_path):
-    first, second = elements_of_ranks(tmp_path, "turns", 1)
+def test_ranks_that_take_turns_get_equally_many(run_ranks, tmp_path):
+    file = str(tmp_path / "service.json")
+    with serving(run_ranks, file, 1):
+        first, second = elements_of_ranks(run_ranks, file, "turns")
     assert len(first) == len(second) == 70
 
 

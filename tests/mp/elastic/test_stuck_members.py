@@ -42,7 +42,7 @@ def test_a_start_in_which_all_are_stuck_ends(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_launcher_that_is_stopped_while_a_worker_dies_loses_nobody_else(tmp_path: Path) -> None:
-    launcher, job, log = begin(tmp_path, steps=1_000, seconds=0.02)
+    launcher, job, log = begin(tmp_path, steps=300, seconds=0.02)
     wait_for(all_train(3), log)
     victim = pid_of(launcher, 1)
     os.kill(job.pid, signal.SIGSTOP)

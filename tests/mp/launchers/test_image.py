@@ -72,8 +72,11 @@ def test_its_own_command(tmp_path: Path) -> None:
     assert done.returncode == 0 and "[X] PyTorch" in done.stdout, done.stdout + done.stderr
 
 
+# What the image has or lacks, a training that is not elastic needs, too.
 @pytest.mark.slow
-@pytest.mark.parametrize("elastic", [(), ("--min-np", "1")], ids=["static", "elastic"])
+@pytest.mark.parametrize(
+    "elastic", [(), pytest.param(("--min-np", "1"), marks=pytest.mark.full)], ids=["static", "elastic"]
+)
 def test_a_training(tmp_path: Path, elastic: tuple[str, ...]) -> None:
     words = ("python", "-c", "import os; assert os.getuid() == 1000 and os.getcwd() == '/app'")
     done = in_the_image(tmp_path, *words)

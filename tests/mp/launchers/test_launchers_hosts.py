@@ -134,7 +134,7 @@ def test_two_hosts_of_launchers_that_are_stood_in_for(secret_file: str, launcher
     changes = {"HOROVOD_SECRET_FILE": secret_file, "HOROVOD_JOB_ID": secret_file, "HOROVOD_LOG_LEVEL": "info"}
     if launcher != "jsrun":
         changes["MASTER_ADDR"] = "localhost"
-    status, output = run_on_hosts(launcher, PROGRAM, *TORCH[launcher == "jsrun"], **changes)
+    status, output = run_on_hosts(launcher, PROGRAM, **changes)
     _assert_right(status, output)
     name = {"Spectrum MPI": "Open MPI", "Intel MPI": "MPICH's mpirun"}.get(launcher, launcher)
     assert f"{name} started this job" in output, output
@@ -162,7 +162,8 @@ def test_training_on_two_hosts_is_that_of_one_process(secret_file: str, launcher
     assert status == 0 and output.count("20 steps are exact") == 4, output
 
 
-@usually("torchrun")
+@pytest.mark.full  # the steps above are exact, and the tutorial learns in test_examples.py
+@pytest.mark.parametrize("launcher", REAL)
 def test_the_tutorial_learns_on_two_hosts(secret_file: str, launcher: str) -> None:
     given = {"HOROVOD_SECRET_FILE": secret_file, "MASTER_ADDR": "127.0.0.1"}
     options = tuple(word for name in given if launcher == "Open MPI" for word in ("-x", name))

@@ -205,9 +205,9 @@ def of_a_module_that_the_caller_lacks() -> object:
     return module.Made()
 
 
-@pytest.mark.slow
-def test_200_mib_go_there_and_come_back():
-    data = np.random.default_rng().integers(0, 256, 200 << 20, dtype=np.uint8)
+@pytest.mark.parametrize("mib", [20, pytest.param(200, marks=pytest.mark.full)])
+def test_many_mib_go_there_and_come_back(mib):
+    data = np.random.default_rng().integers(0, 256, mib << 20, dtype=np.uint8)
     began = time.monotonic()
     (result,) = horovod.run(lambda array: array[::-1].copy(), (data,))
     print(f"{time.monotonic() - began:.1f} s")
