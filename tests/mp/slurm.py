@@ -28,7 +28,7 @@ SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 SelectType=select/cons_tres
-SchedulerParameters=bf_interval=1,sched_interval=2,requeue_delay=1
+SchedulerParameters=bf_interval=1,sched_interval=2
 {nodes}
 PartitionName=test Nodes=ALL Default=YES State=UP
 """

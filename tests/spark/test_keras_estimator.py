@@ -17,6 +17,10 @@ from horovod.spark.keras import KerasEstimator
 from horovod.spark.keras.training import as_arrays, resumed
 
 PACKAGES = ["keras", "tf_keras"]
+# Its ranks load TensorFlow anew. That two of them average with tf_keras, too, is tried in tests/tf.
+KERAS_ALONE = pytest.mark.parametrize(
+    "keras", ["keras", pytest.param("tf_keras", marks=pytest.mark.full)], indirect=True
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +47,7 @@ def estimator(keras: Any, folder: Path, **values: Any) -> KerasEstimator:
     return KerasEstimator(**cases.of_the_plane(folder, **{**own, **values}))
 
 
+@KERAS_ALONE
 def test_the_accuracy_of_the_same_model_without_spark(session: Any, keras: Any, tmp_path: Path) -> None:
     """On two ranks, with validation, metrics, and a rate of one rank afterwards."""
     pytest.importorskip("sklearn")
