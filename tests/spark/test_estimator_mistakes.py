@@ -1,8 +1,5 @@
-"""Mistakes in the use of an estimator are told on the driver, before any data are written or any rank starts;
-and what a task of transform holds.
-"""
+"""Mistakes in the use of an estimator are told on the driver, before data are written or any rank starts."""
 
-import itertools
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,14 +16,12 @@ pytest.importorskip("torch")
 
 import estimator_cases as cases
 import torch
-from pyspark.sql import types as T
 
 from horovod.spark import runner
 from horovod.spark.common import dataset
 from horovod.spark.common.arrow import Column, to_numpy
 from horovod.spark.common.store import Store
 from horovod.spark.common.training import _on_arrays
-from horovod.spark.common.transform import Output, add_outputs
 from horovod.spark.torch import TorchEstimator, TorchModel
 from horovod.spark.torch import estimator as torch_estimator
 from horovod.spark.torch.training import Losses, tensors
@@ -117,41 +112,6 @@ def test_transformations(function: Any, kind: type[Exception], text: str) -> Non
         _on_arrays(function, None)({"x": np.arange(3.0)})
 
 
-class Frame:
-    """Stands in for a DataFrame of arrays ``x``: keeps the function that its tasks would run."""
-
-    schema = T.StructType([T.StructField("x", T.ArrayType(T.FloatType()))])
-
-    def toDF(self, *names: str) -> Any:
-        return self
-
-    def mapInArrow(self, function: Any, schema: Any) -> Any:
-        return function
-
-
-@pytest.mark.parametrize(("width", "most"), [(3, 4096), (1 << 12, 1024), (8 << 20, 1)])
-def test_a_model_takes_rows_of_bounded_size(width: int, most: int) -> None:
-    """4096 rows at a time, or 16 MiB of them, or one."""
-    seen: list[int] = []
-
-    def load() -> Any:
-        def predict(features: list[np.ndarray]) -> list[np.ndarray]:
-            seen.append(len(features[0]))
-            return [features[0][:, :1]]
-
-        return predict
-
-    features = [Column("x", "float32", (width,), "array")]
-    output = Output("p", Column("y", "float32", (), "scalar"), (1,))
-    tasks = add_outputs(Frame(), features, [output], load)
-    rows = 2 * most + 1
-    values = pa.array(np.repeat(np.arange(rows, dtype=np.float32), width))
-    batch = pa.record_batch([pa.FixedSizeListArray.from_arrays(values, width)], ["x"])
-    found = list(itertools.chain.from_iterable(part.column("p").to_pylist() for part in tasks([batch])))
-    assert found == list(range(rows))
-    assert seen == [most, most, 1]
-
-
 @pytest.mark.parametrize(
     ("shape", "values", "text"),
     [
@@ -223,20 +183,6 @@ def test_a_run_of_another_model(session: Any, tmp_path: Path) -> None:
         ValueError, match=r"run 'one' has a checkpoint of another model .*: choose another run_id"
     ):
         estimator(tmp_path, **values).fit(frame)
-
-
-def test_columns_of_one_name() -> None:
-    frame = Frame()
-    frame.schema = T.StructType([*Frame.schema, *Frame.schema])
-    with pytest.raises(ValueError, match="the DataFrame has several columns 'x'"):
-        add_outputs(frame, [], [], print)
-
-
-def test_a_task_without_rows_loads_no_model() -> None:
-    def load() -> Any:
-        raise AssertionError("loaded")
-
-    assert list(add_outputs(Frame(), [], [], load)([])) == []
 
 
 def test_more_ranks_than_this_machine_has_slots(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Predictions for the rows of a DataFrame: Arrow batches in, the same with further columns out."""
+"""Predictions for the rows of a DataFrame: Arrow arrays of its features in, those of the outputs out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.ml.linalg import VectorUDT
+from pyspark.sql import functions as sql
 from pyspark.sql import types as T
 
 from .arrow import Column, to_numpy
@@ -17,14 +18,14 @@ from .arrow import Column, to_numpy
 Predict = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
 """Takes the features of some rows, each of shape (rows, ...), and returns the outputs, likewise."""
 
-_VECTOR = pa.struct(
-    [
-        ("type", pa.int8()),
-        ("size", pa.int32()),
-        ("indices", pa.list_(pa.int32())),
-        ("values", pa.list_(pa.float64())),
-    ]
-)
+_INDICES = pa.list_(pa.field("element", pa.int32(), nullable=False))
+_VALUES = pa.list_(pa.field("element", pa.float64(), nullable=False))
+_VECTOR = [  # as Spark declares them
+    pa.field("type", pa.int8(), nullable=False),
+    pa.field("size", pa.int32()),
+    pa.field("indices", _INDICES),
+    pa.field("values", _VALUES),
+]
 _ROWS, _BYTES = 4096, 16 << 20  # that a model takes at a time, at most
 
 
@@ -94,37 +95,75 @@ def add_outputs(
         frame: with the columns ``features``, as they were in the training.
         load: called in each task that has rows; returns the function that predicts.
     """
-    added = {output.name: output for output in outputs}
     given = [field.name for field in frame.schema.fields]
-    if twice := [name for name in given if given.count(name) > 1]:  # Spark cannot take them from Python
+    if twice := [name for name in given if given.count(name) > 1]:  # which of them is meant?
         raise ValueError(f"the DataFrame has several columns {twice[0]!r}: rename or drop all but one")
     places = [given.index(column.name) for column in features]
-    kept = [field for field in frame.schema.fields if field.name not in added]
-    kept_places = [place for place, name in enumerate(given) if name not in added]
-    fields = [*kept, *(T.StructField(output.name, output.spark_type(), True) for output in outputs)]
-    rows = min(_ROWS, max(_BYTES // max(sum(column.bytes_of_row for column in features), 1), 1))
-
-    def predict(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        function = None
-        for whole in batches:
-            for start in range(0, whole.num_rows, rows):
-                batch = whole.slice(start, rows)
-                function = function or load()  # not for a task without rows
-                found = function(
-                    [
-                        to_numpy(batch.column(each), column)
-                        for each, column in zip(places, features, strict=True)
-                    ]
-                )
-                _check_count(found, outputs)
-                columns = [batch.column(place) for place in kept_places]
-                columns += [
-                    output.encode(np.asarray(each)) for output, each in zip(outputs, found, strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(columns, [field.name for field in fields])
-
+    kept = [place for place, name in enumerate(given) if name not in {output.name for output in outputs}]
     plain = frame.toDF(*(f"c{place}" for place in range(len(given))))  # Spark fails at a name with a dot
-    return plain.mapInArrow(predict, T.StructType(fields))
+    predict = predictor(features, outputs, load)
+    if not hasattr(sql, "arrow_udf"):
+        return _by_mapping(plain, frame, places, kept, outputs, predict)
+
+    def predict_all(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+        for batch in batches:
+            arrays = batch if isinstance(batch, tuple) else (batch,)
+            if len(arrays[0]):
+                yield pa.StructArray.from_arrays(predict(arrays), names)
+
+    names = [f"o{number}" for number in range(len(outputs))]
+    types = map(Output.spark_type, outputs)
+    found = T.StructType([T.StructField(*pair) for pair in zip(names, types, strict=True)])
+    # Of a function that it may repeat, Spark would predict once for a filter, and once more for the result.
+    function = sql.arrow_udf(predict_all, found).asNondeterministic()
+    predicted = plain.select("*", function(*(f"c{place}" for place in places)).alias("found"))
+    return predicted.select(
+        *(sql.col(f"c{place}").alias(given[place]) for place in kept),
+        *(sql.col(f"found.{name}").alias(each.name) for name, each in zip(names, outputs, strict=True)),
+    )
+
+
+def _by_mapping(
+    plain: Any,
+    frame: Any,
+    places: Sequence[int],
+    kept: Sequence[int],
+    outputs: Sequence[Output],
+    predict: Callable[[Sequence[pa.Array]], list[pa.Array]],
+) -> Any:
+    """Likewise before Spark 4.1, where all columns go through Python."""
+    fields = [frame.schema.fields[place] for place in kept]
+    fields += [T.StructField(output.name, output.spark_type()) for output in outputs]
+    names = [field.name for field in fields]
+
+    def predict_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                found = predict([batch.column(place) for place in places])
+                yield pa.RecordBatch.from_arrays([*map(batch.column, kept), *found], names)
+
+    return plain.mapInArrow(predict_all, T.StructType(fields))
+
+
+def predictor(
+    features: Sequence[Column], outputs: Sequence[Output], load: Callable[[], Predict]
+) -> Callable[[Sequence[pa.Array]], list[pa.Array]]:
+    """A function of the features of some rows, at least one, that gives their outputs."""
+    rows = min(_ROWS, max(_BYTES // max(sum(column.bytes_of_row for column in features), 1), 1))
+    function: Predict | None = None
+
+    def predict(arrays: Sequence[pa.Array]) -> list[pa.Array]:
+        nonlocal function
+        function = function or load()
+        parts = []
+        for start in range(0, len(arrays[0]), rows):
+            pairs = zip(arrays, features, strict=True)
+            found = function([to_numpy(array.slice(start, rows), column) for array, column in pairs])
+            _check_count(found, outputs)
+            parts.append([each.encode(np.asarray(of)) for each, of in zip(outputs, found, strict=True)])
+        return [pa.concat_arrays(each) for each in zip(*parts, strict=True)]
+
+    return predict
 
 
 def _check_count(found: Sequence[np.ndarray], outputs: Sequence[Output]) -> None:
@@ -139,27 +178,24 @@ def _offsets(rows: int, length: int) -> pa.Array:
 
 def _dense(values: np.ndarray) -> pa.Array:
     rows, width = values.shape
-    return pa.StructArray.from_arrays(
-        [
-            pa.array(np.ones(rows, np.int8)),
-            pa.nulls(rows, pa.int32()),
-            pa.nulls(rows, pa.list_(pa.int32())),
-            pa.ListArray.from_arrays(_offsets(rows, width), pa.array(values.reshape(-1))),
-        ],
-        fields=list(_VECTOR),
-    )
+    numbers = pa.ListArray.from_arrays(_offsets(rows, width), pa.array(values.reshape(-1)), type=_VALUES)
+    columns = [
+        pa.array(np.ones(rows, np.int8)),
+        pa.nulls(rows, pa.int32()),
+        pa.nulls(rows, _INDICES),
+        numbers,
+    ]
+    return pa.StructArray.from_arrays(columns, fields=_VECTOR)
 
 
 def _sparse(values: np.ndarray) -> pa.Array:
     rows, width = values.shape
     _, places = found = np.nonzero(values)
     offsets = pa.array(np.concatenate([[0], np.cumsum((values != 0).sum(1))]).astype(np.int32))
-    return pa.StructArray.from_arrays(
-        [
-            pa.array(np.zeros(rows, np.int8)),
-            pa.array(np.full(rows, width, np.int32)),
-            pa.ListArray.from_arrays(offsets, pa.array(places.astype(np.int32))),
-            pa.ListArray.from_arrays(offsets, pa.array(values[found])),
-        ],
-        fields=list(_VECTOR),
-    )
+    columns = [
+        pa.array(np.zeros(rows, np.int8)),
+        pa.array(np.full(rows, width, np.int32)),
+        pa.ListArray.from_arrays(offsets, pa.array(places.astype(np.int32)), type=_INDICES),
+        pa.ListArray.from_arrays(offsets, pa.array(values[found]), type=_VALUES),
+    ]
+    return pa.StructArray.from_arrays(columns, fields=_VECTOR)
