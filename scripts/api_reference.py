@@ -46,6 +46,10 @@ GUIDES = {
     "horovod.tensorflow.keras": ("keras.md", "Keras"),
     "horovod.mxnet": ("mxnet.md", "MXNet"),
     "horovod.jax": ("jax.md", "JAX"),
+    "horovod.spark": ("spark.md", "Spark"),
+    "horovod.spark.torch": ("spark.md#from-a-dataframe-to-predictions", "Spark"),
+    "horovod.spark.keras": ("spark.md#from-a-dataframe-to-predictions", "Spark"),
+    "horovod.spark.lightning": ("spark.md#from-a-dataframe-to-predictions", "Spark"),
 }
 # Functions whose result is an object of a class that users do not name, with that class.
 RESULTS = {"horovod.torch.optimizer.DistributedOptimizer": "_DistributedOptimizer"}
@@ -173,11 +177,13 @@ def section(title: str, members: list[tuple[str, Any]]) -> str:
 def entry(name: str, value: Any) -> str:
     parts = [f"### {name}"]
     if not inspect.isclass(value) or value.__init__ is not object.__init__:
-        of = "horovod" if value.__module__.startswith("horovod.runner.") else "hvd"
-        parts.append(f"```python\n{signature(f'{of}.{name}', value)}\n```")
+        of = "horovod." if value.__module__.startswith("horovod.runner.") else "hvd."
+        if value.__module__.startswith("horovod.spark."):
+            of = "" if inspect.isclass(value) else "horovod.spark."
+        parts.append(f"```python\n{signature(f'{of}{name}', value)}\n```")
     parts.append(markdown(inspect.getdoc(value) or ""))
     if inspect.isclass(value):
-        parts += [*choices(value), *methods(value)]
+        parts += [*choices(value), *params(value), *methods(value)]
     if result := RESULTS.get(f"{value.__module__}.{value.__qualname__}"):
         parts.append("**Methods of the result**, besides those of your optimizer:")
         parts += methods(getattr(sys.modules[value.__module__], result))
@@ -193,6 +199,15 @@ def choices(value: type) -> Iterator[str]:
         )
 
 
+def params(value: type) -> Iterator[str]:
+    """Those of a stage of Spark, and the methods that it shares with others."""
+    if rows := getattr(value, "_rows", None):
+        yield "| param | |\n|---|---|\n" + "\n".join(f"| `{row.name}` | {row.doc} |" for row in rows.values())
+        yield from methods(
+            next(base for base in value.__mro__ if base.__module__.endswith("common.estimator"))
+        )
+
+
 def first(value: Any) -> str:
     """The first paragraph of a docstring, in one line."""
     return " ".join(markdown(inspect.getdoc(value) or "").partition("\n\n")[0].split()).replace("|", "\\|")
@@ -201,7 +216,8 @@ def first(value: Any) -> str:
 def methods(value: type) -> Iterator[str]:
     """Its own public ones that say something."""
     for name, method in vars(value).items():
-        if inspect.isfunction(method) and not name.startswith("_") and method.__doc__:
+        is_own = inspect.isfunction(method) and "<locals>" not in method.__qualname__
+        if is_own and not name.startswith("_") and method.__doc__:
             call = signature(name, method).replace("(self, ", "(").replace("(self)", "()")
             yield f"#### {name}\n\n```python\n{call}\n```\n\n{markdown(inspect.getdoc(method) or '')}"
 
@@ -211,8 +227,10 @@ def page(module: types.ModuleType) -> str:
     name = module.__name__
     summary = (module.__doc__ or "").partition("\n")[0].rstrip(":.")
     guide, title = GUIDES[name]
-    as_hvd = "" if name == "horovod" else " as hvd"
-    intro = f"# {name}\n\n`import {name}{as_hvd}`. {summary}. [{title}](../{guide}) shows how to use it.\n\n"
+    line = f"import {name}" + ("" if name in ("horovod", "horovod.spark") else " as hvd")
+    if name.startswith("horovod.spark."):
+        line = f"from {name} import {', '.join(module.__all__)}"
+    intro = f"# {name}\n\n`{line}`. {summary}. [{title}](../{guide}) shows how to use it.\n\n"
     by_section: dict[str, list[tuple[str, Any]]] = {title: [] for title in SECTIONS}
     for shown_as, value in entries(module):
         by_section[section_of(shown_as)].append((shown_as, value))

@@ -47,8 +47,12 @@ MODULES = (
     "horovod.tensorflow.keras",
     "horovod.mxnet",
     "horovod.jax",
+    "horovod.spark",
+    "horovod.spark.torch",
+    "horovod.spark.keras",
+    "horovod.spark.lightning",
 )
-FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet", "jax")
+FRAMEWORKS = ("torch", "tensorflow", "keras", "mxnet", "jax", "pyspark", "pyarrow", "fsspec")
 
 
 def source_of(page: str) -> str:

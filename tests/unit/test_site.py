@@ -87,6 +87,24 @@ def test_the_reference_has_what_a_distributed_optimizer_can_do():
     assert {"synchronize", "skip_synchronize", "no_sync"} <= set(re.findall(r"^#### (\w+)", optimizer, re.M))
 
 
+def test_the_reference_of_an_estimator_has_its_params_and_what_it_shares_with_others():
+    pytest.importorskip("pyspark")
+    module = importlib.import_module("horovod.spark.torch")
+    page = api_reference.page(module)
+    assert page.startswith(
+        "# horovod.spark.torch\n\n`from horovod.spark.torch import TorchEstimator, TorchModel`"
+    )
+    of_estimator, of_model = page.partition("### TorchModel\n")[::2]
+    for text, kind, method in (
+        (of_estimator, module.TorchEstimator, "fit"),
+        (of_model, module.TorchModel, "transform"),
+    ):
+        assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == {
+            param.name for param in kind().params
+        }
+        assert f"#### {method}\n" in text and "#### getInputShapes" not in text
+
+
 def test_a_module_of_functions_shows_its_own_alone():
     page = api_reference.page(importlib.import_module("horovod.torch"))
     assert re.findall(r"^### (metric\.\w+)", page, re.MULTILINE) == ["metric.get_global_mean"]
