@@ -50,7 +50,8 @@ def ranks_reduce() -> None:
     np.testing.assert_allclose(scaled(tensor(given, "float64")), total * 0.3, rtol=1e-15)
 
 
-@pytest.mark.parametrize("transport", ["shm", "tcp"])
+# What XLA compiles does not know by which way tensors go.
+@pytest.mark.parametrize("transport", ["shm", pytest.param("tcp", marks=pytest.mark.full)])
 def test_reductions_and_broadcasts(run_ranks, transport: str) -> None:
     run_ranks(3, ranks_reduce, env={"HOROVOD_TRANSPORT": transport}, timeout=100)
 

@@ -51,10 +51,13 @@ def run_compiled(_: int, cases: list[Case], order: random.Random) -> list[Tensor
     return window
 
 
-# XLA takes half a minute for that of four ranks, who meet in no other way than three.
+# XLA takes half a minute for the table, and does not know how many ranks meet in which way. Three have sets
+# that overlap.
+REST = [(2, "shm"), *((4, transport) for transport in TRANSPORTS)]
+
+
 @pytest.mark.parametrize(
-    ("ranks", "transport"),
-    [(2, "shm"), (3, "tcp"), *(pytest.param(4, each, marks=pytest.mark.full) for each in TRANSPORTS)],
+    ("ranks", "transport"), [(3, "tcp"), *(pytest.param(*case, marks=pytest.mark.full) for case in REST)]
 )
 def test_every_operation_and_type(run_ranks, ranks: int, transport: str) -> None:
     check_digests(run_ranks(ranks, ranks_matrix, env={"HOROVOD_TRANSPORT": transport}, timeout=110))

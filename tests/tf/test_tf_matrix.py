@@ -29,7 +29,7 @@ def ranks_matrix(sizes: int) -> dict[str, str]:
 
 # The rest takes long, and torch passes it in tests/mp.
 USUAL = [(1, "shm"), (2, "tcp")]
-SLOW = [(3, "shm"), (4, "tcp")]
+SLOW = [(3, "shm")]
 RARE = [(ranks, transport) for ranks in (1, 2, 3, 4) for transport in TRANSPORTS]
 
 

@@ -25,7 +25,10 @@ SHAPES = {
 
 
 def on_hosts(*names: str):
-    return pytest.mark.parametrize("hosts", [SHAPES[name] for name in names], ids=names)
+    """The other shapes are tried in make test-full, and with ranks as threads."""
+    full = {name: pytest.mark.full for name in SHAPES if name not in names}
+    shapes = [pytest.param(hosts, id=name, marks=full.get(name, ())) for name, hosts in SHAPES.items()]
+    return pytest.mark.parametrize("hosts", shapes)
 
 
 def ranks_tell() -> list[int]:
@@ -47,12 +50,12 @@ def test_ranks_know_their_places(run_ranks, transport: str) -> None:
     ]
 
 
-@on_hosts("2x2", "3x2", "2+1+3", "dealt")
+@on_hosts("2x2", "2+1+3", "dealt")
 def test_every_operation_and_type(run_ranks, hosts: list[int]) -> None:
     check_digests(run_ranks(len(hosts), ranks_matrix, [1], hosts=hosts, timeout=120))
 
 
-@on_hosts("2x2", "3x2", "2+1+3")
+@on_hosts("2+1+3")
 def test_random_sets(run_ranks, hosts: list[int]) -> None:
     env = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
     arguments = [PROGRAMS, len(hosts)]
@@ -65,7 +68,7 @@ def ranks_train() -> dict[str, object]:
     return train_both_ways("SGD")
 
 
-@on_hosts("2x2", "2+1+3")
+@on_hosts("2+1+3")
 def test_training_is_that_of_one_process(run_ranks, hosts: list[int]) -> None:
     results = run_ranks(len(hosts), ranks_train, hosts=hosts)
     assert len({result["bits"] for result in results}) == 1

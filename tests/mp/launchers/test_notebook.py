@@ -17,11 +17,11 @@ SUM = """
 import horovod
 
 def total(number):
-    import torch
-    import horovod.torch as hvd
+    from horovod.common import basics as hvd
+    from horovod.common.collective.byte_objects import objects
     hvd.init()
     print("this is rank", hvd.rank())
-    return hvd.allreduce(torch.tensor([number + hvd.rank()]), op=hvd.Sum).item()
+    return sum(objects.allgather_object(number + hvd.rank()))
 """
 WAIT = """
 import time

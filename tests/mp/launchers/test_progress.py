@@ -204,12 +204,12 @@ def test_without_metrics_nothing_is_told(
 @pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="there is no keras")
 def test_keras_tells_its_batches(job: Launcher, tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
-    process = job.start("-np", "2", f"--metrics={path}", sys.executable, "-c", KERAS, KERAS_BACKEND="torch")
+    process = job.start("-np", "1", f"--metrics={path}", sys.executable, "-c", KERAS, KERAS_BACKEND="torch")
     result = job.finish(process, 60)
     assert result.returncode == 0, result.output
     found = content(path)
     assert (found["step"], found["steps"], found["epoch"], found["progress"]) == (12, 12, 2, 1.0)
-    assert [row["samples"] for row in found["ranks"]] == [12 * 8] * 2
+    assert [row["samples"] for row in found["ranks"]] == [12 * 8]
 
 
 @pytest.mark.parametrize("options", [[], ["--metrics", "0"]], ids=["off", "on"])
