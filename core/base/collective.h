@@ -21,9 +21,23 @@ struct Piece {
   int64_t bytes = 0;  // of `input`; a multiple of the element size
 };
 
+// The end of a collective on a device, which the host does not wait for. Until a stream waits for
+// it the stream must not touch the tensors, nor may their memory be used for anything else. From
+// any thread; no call waits.
+class DeviceEnd {
+ public:
+  virtual ~DeviceEnd() = default;
+  // What `stream`, of `device`, is given from now on comes after it. kTimeout: the stream records a
+  // graph, which cannot wait.
+  virtual Status HaveWait(int32_t device, void* stream) const = 0;
+  // Whether it has come, or never will.
+  virtual bool HasCome() const = 0;
+  // The generation was lost before it came: there is no result.
+  virtual bool lost() const = 0;
+};
+
 // When one tensor of a device may be touched: its input is written once `ready_event` has happened
-// (null: it is), and what is put on `stream` after the collective finds the result. Both are the
-// framework's.
+// (null: it is). `stream` is that on which its program works. Both are the framework's.
 struct DeviceOrder {
   void* stream = nullptr;
   void* ready_event = nullptr;
@@ -33,12 +47,18 @@ struct DeviceOrder {
   int32_t device = kHostDevice;
 };
 
-// Frees memory of a device (the deleter of a shared_ptr), after what `stream` was given before.
+// Frees memory of a device (the deleter of a shared_ptr), after what `stream` was given before, and
+// after `end` (null: the stream waits for it already).
 struct DeviceFree {
   std::function<void(void* memory, void* stream)> free;
   void* stream = nullptr;
+  int32_t device = 0;
   bool rocm = false;  // a GPU of AMD's
-  void operator()(std::byte* memory) const { free(memory, stream); }
+  std::shared_ptr<const DeviceEnd> end;
+  void operator()(std::byte* memory) const {
+    if (end != nullptr) (void)end->HaveWait(device, stream);
+    free(memory, stream);
+  }
 };
 
 // What one member of an alltoall sends, all pieces together, as this rank knows it. What it sends
@@ -65,6 +85,7 @@ struct CollectiveSpec {
   std::string title;  // of GPUs, for messages: "allreduce of 'a' and 2 more"
   std::vector<DeviceOrder>
       order;  // by piece; empty on the host, whose memory may be touched at once
+  std::shared_ptr<const DeviceEnd>* end = nullptr;  // of a device: set by a machine that is done
   // By piece, for n ranks; empty for the other kinds:
   // - allgather: n numbers, what each rank contributes. A piece's output holds all, in rank order.
   // - alltoall: 2 * n numbers, what this rank sends to each rank and then what each sends to it. A

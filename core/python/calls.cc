@@ -32,18 +32,32 @@ int64_t Limit(double seconds) {
   return seconds >= 0 && seconds < kMostSeconds ? static_cast<int64_t>(seconds * 1e6) : -1;
 }
 
+bool IsOver(const Handle& handle) {
+  return handle.done.load(std::memory_order_acquire) && handle.IsOver();
+}
+
+// Of an operation that is done. On a GPU it may have been aborted since.
+Status StatusOf(const Handle& handle) {
+  if (handle.end == nullptr || !handle.end->lost()) return handle.status;
+  const std::shared_ptr<Engine> engine = api::CurrentEngine();
+  const Status status = engine == nullptr ? api::NotRunning() : engine->Health();
+  if (!status.ok()) return status;
+  return Status::Aborted("'" + handle.name() +
+                         "' was given up: its job ended before the GPU was done");
+}
+
 // Operations that their callers have left in flight, and what they use. It stays until they are
-// done. Never destroyed; guarded by the interpreter lock.
+// over. Never destroyed; guarded by the interpreter lock.
 struct Left {
   HandlePtr handle;
   PyObject* keep;
 };
 std::vector<Left>* left_in_flight = new std::vector<Left>;
 
-void ReleaseDone() {
+void ReleaseOver() {
   std::vector<Left>& all = *left_in_flight;
   for (size_t i = 0; i < all.size();) {
-    if (!all[i].handle->done.load(std::memory_order_acquire)) {
+    if (!IsOver(*all[i].handle)) {
       ++i;
       continue;
     }
@@ -57,7 +71,7 @@ void ReleaseDone() {
 // Null with an error set when there is no engine or the submission fails.
 HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool urgent,
                 PyObject** keep, double* timeout, std::shared_ptr<Engine>* engine) {
-  if (!left_in_flight->empty()) ReleaseDone();
+  if (!left_in_flight->empty()) ReleaseOver();
   Entry entry;
   if (!ReadOperation(args, count, names, &entry, keep, timeout)) return nullptr;
   entry.urgent = urgent;
@@ -107,8 +121,9 @@ PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* name
   const HandlePtr handle = Start(args, count, names, true, &keep, &seconds, &engine);
   if (handle == nullptr) return nullptr;
   PyThreadState* released = PyEval_SaveThread();
-  const Status status = engine->Wait(handle, Limit(seconds), Interrupted);
+  Status status = engine->Wait(handle, Limit(seconds), Interrupted);
   PyEval_RestoreThread(released);
+  if (status.ok()) status = StatusOf(*handle);
   if (status.ok()) return OutputsOf(*handle).release().ptr();
   // A timeout, or an exception of a signal handler, leaves the operation in flight: its memory must
   // outlive the caller.
@@ -141,9 +156,8 @@ PyObject* Wait(PyObject*, PyObject* const* args, Py_ssize_t count) {
     while (engine == nullptr && !handle->done.load(std::memory_order_acquire)) sched_yield();
     status = engine == nullptr ? handle->status : engine->Wait(handle, Limit(seconds), Interrupted);
     PyEval_RestoreThread(released);
-  } else {
-    status = handle->status;
   }
+  if (status.ok()) status = StatusOf(*handle);
   if (status.ok()) return OutputsOf(*handle).release().ptr();
   SetError(status);
   return nullptr;
@@ -153,9 +167,10 @@ PyObject* Poll(PyObject*, PyObject* number) {
   int64_t value = 0;
   if (!Read(number, &value)) return nullptr;
   const HandlePtr handle = Recall(value);
-  if (handle == nullptr || handle->done.load(std::memory_order_acquire)) Py_RETURN_TRUE;
+  if (handle == nullptr) Py_RETURN_TRUE;
+  if (handle->done.load(std::memory_order_acquire)) return PyBool_FromLong(handle->IsOver());
   const std::shared_ptr<Engine> engine = api::CurrentEngine();
-  return PyBool_FromLong(engine != nullptr && engine->Poll(handle));
+  return PyBool_FromLong(engine != nullptr && engine->Poll(handle) && handle->IsOver());
 }
 
 // One call for the number and the adapter's entry: between two, a signal handler may raise.

@@ -116,7 +116,7 @@ void Abandon(int64_t number) noexcept {
 void Leave(int64_t number) noexcept {
   const HandlePtr handle = Recall(number);
   if (handle == nullptr) return;
-  if (handle->done.load(std::memory_order_acquire)) return Forget(number);
+  if (handle->done.load(std::memory_order_acquire) && handle->IsOver()) return Forget(number);
   PyObject* keep = nullptr;
   {
     const std::lock_guard<std::mutex> lock(handles->mutex);

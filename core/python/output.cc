@@ -114,10 +114,20 @@ py::bytes BytesOf(const Output& output) {
   return {reinterpret_cast<const char*>(output.data.get()), static_cast<size_t>(output.bytes)};
 }
 
-// Until now it would be freed after the work of the stream that it was made for.
-void ReleaseOn(const Output& output, uintptr_t stream) {
+// What the core has allocated is freed behind the work of that stream from then on.
+void Follow(const Output& output, uintptr_t stream) {
+  if (output.end == nullptr) return;
+  void* const follower = reinterpret_cast<void*>(stream);
+  Status status;
+  {
+    const py::gil_scoped_release release;
+    status = output.end->HaveWait(output.device, follower);
+  }
+  ThrowIfError(status);
   DeviceFree* const free = FreeOf(output);
-  if (free != nullptr) free->stream = reinterpret_cast<void*>(stream);
+  if (free == nullptr) return;
+  free->stream = follower;
+  free->end.reset();
 }
 
 }  // namespace
@@ -129,7 +139,7 @@ void BindOutput(py::module_& module) {
       .def("__dlpack__", [](const Output& o, const py::kwargs&) { return MakeCapsule(o); })
       .def("tobytes", &BytesOf)
       .def_property_readonly("device", [](const Output& o) { return o.device; })
-      .def("release_on", &ReleaseOn, py::arg("stream"))
+      .def("follow", &Follow, py::arg("stream"))
       .def("__dlpack_device__", [](const Output& o) {
         const dlpack::Device device = DlpackDevice(o);
         return py::make_tuple(device.type, device.id);

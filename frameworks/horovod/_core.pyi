@@ -34,7 +34,9 @@ LINK_CONTROL: int
 LINK_DATA: int
 
 class Output:
-    """A tensor that the core allocated (C-contiguous). Owns its memory; adopt it by DLPack without a copy."""
+    """A tensor that the core allocated (C-contiguous). Owns its memory; adopt it by DLPack without a copy.
+    Of a tensor on a GPU whose output was given: nothing but when that is there.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -47,9 +49,10 @@ class Output:
     def tobytes(self) -> bytes:
         """A copy of the elements, in the machine's byte order, of a tensor in host memory."""
 
-    def release_on(self, stream: int) -> None:
-        """Of one on a GPU: the CUstream behind whose present work its memory is freed, once nobody refers to
-        it. Without, behind the work of the stream that the operation was submitted with.
+    def follow(self, stream: int) -> None:
+        """Of one on a GPU: has a CUstream of it wait for the operation, so that what it is given from now on
+        finds the result. What the core has allocated is freed behind the work of that stream, once nobody
+        refers to it. Raises TimeoutError where the stream captures a graph, which cannot wait.
         """
 
     def __dlpack__(self, **kwargs: Any) -> object: ...
@@ -146,9 +149,10 @@ def submit(
     in host memory (the default). STAGED_DEVICE: there too, as copies of an accelerator's. From 0 on: on the
     GPU of that number; the addresses are the device's, and the job must be one that serves the operation
     there (``gpu_serves``). ``stream``: the CUstream on which the caller works, ``ready_event``: a CUevent
-    that was recorded on it after the inputs were computed (0: they are ready). Both, and the memory, must
-    stay valid until the operation is complete: that is, until the work was given to the GPU and ``stream``
-    made to wait for it. What runs on the stream from then on sees the results. The host does not wait.
+    that was recorded on it after the inputs were computed (0: they are ready). Both must stay valid until
+    the operation is complete, which it is when the work was given to the GPU: the host does not wait for
+    that. The memory must stay valid, and untouched, until ``poll`` is true, or for what a stream was given
+    after it was made to wait (``Output.follow``).
 
     SEND and RECV take no name and one tensor in host memory; ``root`` is the other rank, of a RECV perhaps
     -1 for any, and ``tag`` (from -2**62 to 2**62 - 1) that of the message. The output of a RECV is the
@@ -210,11 +214,11 @@ def wait(handle: int, timeout: float | None = None, /) -> list[Output] | None:
     """Blocks until complete, driving the engine on this thread. The handle stays valid until ``forget()``, or
     until it is dropped if nobody keeps an entry for it: it may be waited for again, with the same outcome,
     as after a signal handler that raised while the result was on its way. Returns the
-    core's outputs in the order of the tensors (None when the core allocated none): of an ALLTOALL the
-    received tensor (not when it has filled a given output) and, as int64, how many rows each member sent; of
-    a REDUCESCATTER this rank's rows; of a JOIN the last rank to join, as one int64; of a RECV
-    the rank that has sent. Raises
-    TensorMismatchError, HorovodInternalError or ValueError (unknown handle); TimeoutError after
+    core's outputs in the order of the tensors (None when the core allocated none; on a GPU each tensor has
+    one): of an ALLTOALL the received tensor (not when it has filled a given output in host memory) and, as
+    int64, how many rows each member sent; of a REDUCESCATTER this rank's rows; of a JOIN the last rank to
+    join, as one int64; of a RECV the rank that has sent. Raises TensorMismatchError, HorovodInternalError
+    (also where the job has ended before a GPU was done) or ValueError (unknown handle); TimeoutError after
     ``timeout`` seconds. Python signal handlers run while it waits.
     """
 
@@ -224,7 +228,7 @@ def forget(handle: int, entries: dict[int, Any] = ..., /) -> None:
     """
 
 def poll(handle: int) -> bool:
-    """True when complete (or unknown, because it was waited for)."""
+    """True when complete, for the GPU too (or unknown, because it was waited for)."""
 
 def handle_type(entries: dict[int, Any], dropped: deque[int]) -> type[Handle]:
     """A type of handles. One that goes is appended to ``dropped`` if it is a key of ``entries``, and its

@@ -26,7 +26,8 @@ void Must(const Status& status) {
 // What a framework has on one GPU.
 class Device {
  public:
-  Device(std::shared_ptr<const GpuDriver> driver, int number) : driver_(std::move(driver)) {
+  Device(std::shared_ptr<const GpuDriver> driver, int number)
+      : driver_(std::move(driver)), number_(number) {
     Must(driver_->Context(number, &context_));
     const DeviceScope scope(*driver_, context_);
     Check(driver_->call().create_stream(&stream_, 1, 0));
@@ -38,6 +39,7 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
+  int number() const { return number_; }
   void* stream() const { return stream_; }
 
   std::byte* Allocate(int64_t bytes) const {
@@ -78,6 +80,7 @@ class Device {
   void Check(int result) const { Must(driver_->Check(result, "a test")); }
 
   const std::shared_ptr<const GpuDriver> driver_;
+  const int number_;
   void* context_ = nullptr;
   void* stream_ = nullptr;
 };
@@ -105,7 +108,8 @@ struct Travelling {
     device->Copy(input, written, host.bytes);
     ready = device->Record();
   }
-  void Return() {
+  void Return(const DeviceEnd& end) {
+    Must(end.HaveWait(device->number(), device->stream()));
     device->Copy(read, output, output_bytes);
     done = device->Record();
   }
@@ -151,6 +155,7 @@ class OnGpu : public StepMachine {
       spec.order.push_back({piece.device->stream(), piece.ready, number});
       pieces_.push_back(piece);
     }
+    spec.end = &end_;
     spec.device = 0;
     machine_ = gpu->Start(std::move(spec));
   }
@@ -163,7 +168,7 @@ class OnGpu : public StepMachine {
     if (returns_) return Await();
     const Step step = machine_->Advance();
     if (step != Step::kDone) return step;
-    for (Travelling& piece : pieces_) piece.Return();
+    for (Travelling& piece : pieces_) piece.Return(*end_);
     returns_ = true;
     return Step::kProgressed;
   }
@@ -182,6 +187,7 @@ class OnGpu : public StepMachine {
   }
 
   std::vector<Travelling> pieces_;
+  std::shared_ptr<const DeviceEnd> end_;
   std::unique_ptr<StepMachine> machine_;
   bool returns_ = false;
 };

@@ -18,6 +18,14 @@ void fake_gpu_forget();
 // events, retained contexts, communicators, registrations and reduce ops.
 int fake_gpu_leaks(char* text, size_t bytes);
 
+// A kernel of so many microseconds of simulated time. Streams have a clock each, which nothing but
+// kernels and collectives (FAKE_NCCL_US) moves on; a stream that waits for an event takes its time.
+void fake_gpu_compute(void* stream, long long microseconds);
+
+// The simulated time, in microseconds, when a stream has done all that it was given so far; waits
+// for that.
+long long fake_gpu_time(void* stream);
+
 // What cuStreamIsCapturing says of every stream: 0 no, 1 yes, 2 invalidated.
 void fake_gpu_capture(int status);
 

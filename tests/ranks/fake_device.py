@@ -126,6 +126,26 @@ class FakeDevice:
         more = {"device": DEVICE, "stream": self.stream, "ready_event": self.event(), **more}
         return _core.submit(kind, name, specs, **more)
 
+    def wait(self, handle: int, stream: int = 0) -> list[Any]:
+        """Waits for an operation and has a stream of its GPU wait for it, the first one if none is named. Its
+        outputs.
+        """
+        outputs = _core.wait(handle) or []
+        for output in outputs:
+            if output.device == DEVICE:
+                output.follow(stream or self.stream)
+        return outputs
+
+    def compute(self, microseconds: int) -> None:
+        """Gives the stream a kernel that takes so long, in simulated time."""
+        self._driver.fake_gpu_compute(ctypes.c_void_p(self.stream), ctypes.c_longlong(microseconds))
+
+    def simulated_time(self) -> int:
+        """In microseconds, when the stream has done all that it was given."""
+        time = self._driver.fake_gpu_time
+        time.restype = ctypes.c_longlong
+        return time(ctypes.c_void_p(self.stream))
+
     def capture(self, captures: bool) -> None:
         """As if the program began to capture the stream, or ended that."""
         self._driver.fake_gpu_capture_stream(ctypes.c_void_p(self.stream), int(captures))

@@ -37,16 +37,15 @@ def next_handle():
 
 
 class Output:
-    """What the core allocated. ``released_on``: the stream behind whose work a GPU's memory is freed."""
+    """What the core allocated. ``followers``: the streams that wait for it, on a GPU."""
 
     def __init__(self, tensor, device=HOST_DEVICE):
         self.tensor = tensor
         self.device = device
-        self.released_on = None
+        self.followers = []
 
-    def release_on(self, stream):
-        assert self.device >= 0
-        self.released_on = stream
+    def follow(self, stream):
+        self.followers.append(stream)
 
     @property
     def shape(self):
@@ -123,6 +122,7 @@ def deliver(request, results):
         return
     for (_, address, dtype, shape), result in zip(request.tensors, results, strict=True):
         view(address, dtype, shape).copy_(result)
+    request.outputs = [Output(None, request.device) for _ in results] if request.device >= 0 else None
 
 
 @dataclass

@@ -21,10 +21,10 @@ Status Communicator::Prepare() {
   HVD_RETURN_IF_ERROR(driver_->Context(device_, &context_));
   const DeviceScope scope(*driver_, context_);
   const DriverFunctions& call = driver_->call();
-  outstanding_.emplace(*driver_);
+  outstanding_.emplace(driver_, device_, context_);
   HVD_RETURN_IF_ERROR(driver_->Check(
       call.create_stream(&stream_, kNonBlockingStream, kHighestPriority), "making a stream"));
-  return driver_->Check(call.create_event(&event_, kWithoutTiming), "making an event");
+  return GpuEvent::Make(driver_, device_, context_, &event_);
 }
 
 Status Communicator::MakeId(UniqueId* id) const {
@@ -135,23 +135,17 @@ void Communicator::Destroy() {
 void Communicator::Abort() {
   if (comm_ == nullptr) return;
   const DeviceScope scope(*driver_, context_);
+  outstanding_->Lose();
   nccl().abort(comm_);
   comm_ = nullptr;
   registration_ = nullptr;
 }
 
 void Communicator::MarkEnd() {
-  if (event_ == nullptr) return;
-  const DeviceScope scope(*driver_, context_);
-  driver_->call().record_event(event_, stream_);
+  if (event_ != nullptr) (void)event_->Record(stream_);
 }
 
-bool Communicator::HasEnded() const {
-  if (event_ == nullptr) return true;
-  const DeviceScope scope(*driver_, context_);
-  bool happened = false;
-  return !driver_->Happened(event_, &happened).ok() || happened;
-}
+bool Communicator::HasEnded() const { return event_ == nullptr || event_->HasCome(); }
 
 void Communicator::Deregister() {
   if (registration_ != nullptr) nccl().deregister_memory(comm_, registration_);
@@ -165,8 +159,6 @@ void Communicator::FreeAll() {
   (void)FreeBorrowed();
   if (buffer_ != nullptr && of_nccl_) nccl().free(buffer_);
   if (buffer_ != nullptr && !of_nccl_) call.free(reinterpret_cast<uintptr_t>(buffer_), stream_);
-  if (outstanding_) outstanding_->Free();
-  if (event_ != nullptr) call.destroy_event(event_);
   if (stream_ != nullptr) call.destroy_stream(stream_);
 }
 

@@ -83,7 +83,6 @@ class Communicator {
 
   static constexpr size_t kBufferBytes = 16 << 20;
   static constexpr size_t kMostKeptBytes = 256 << 20;
-  static constexpr unsigned kWithoutTiming = 2;  // of events
 
  private:
   void Deregister();
@@ -99,7 +98,7 @@ class Communicator {
   std::shared_ptr<const NcclLibrary> nccl_;
   void* context_ = nullptr;
   void* stream_ = nullptr;
-  void* event_ = nullptr;
+  std::shared_ptr<GpuEvent> event_;
   mutable std::mutex in_use_;
   std::optional<Outstanding> outstanding_;  // once it is prepared
   void* comm_ = nullptr;

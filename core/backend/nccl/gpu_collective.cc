@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kCopiesPerStep = 64;
 constexpr int64_t kPauseUs = 50;      // between two looks at what NCCL does by itself
-constexpr int64_t kGraphUs = 1000;    // ... at a stream that records a graph
 constexpr int64_t kLateUs = 1000000;  // see Session: NCCL's word comes after the watcher's
 constexpr int kFactorOnHost = 1;      // a factor that is read at once
 
@@ -44,11 +43,9 @@ class GpuCollective : public StepMachine {
       case Phase::kLaunch:
         return Look(communicator_->Look());
       case Phase::kAfter:
-        return Copies(layout_->after, Phase::kOutputs);
-      case Phase::kOutputs:
-        return Went(EndOnGpu(), Phase::kStreams);
-      case Phase::kStreams:
-        return HaveStreamsWait();
+        return Copies(layout_->after, Phase::kEnd);
+      case Phase::kEnd:
+        return Went(EndOnGpu(), Phase::kDone);
       case Phase::kDone:
         return Step::kDone;
     }
@@ -60,16 +57,7 @@ class GpuCollective : public StepMachine {
   }
 
  private:
-  enum class Phase : uint8_t {
-    kInputs,
-    kBefore,
-    kCall,
-    kLaunch,
-    kAfter,
-    kOutputs,
-    kStreams,
-    kDone
-  };
+  enum class Phase : uint8_t { kInputs, kBefore, kCall, kLaunch, kAfter, kEnd, kDone };
 
   Step Went(const Status& status, Phase next) {
     if (!status.ok()) return Fail(status);
@@ -181,39 +169,7 @@ class GpuCollective : public StepMachine {
 
   Status EndOnGpu() {
     HVD_RETURN_IF_ERROR(communicator_->Return());
-    return communicator_->outstanding().End(communicator_->stream(), &end_);
-  }
-
-  Step HaveStreamsWait() {
-    look_again_us_ = -1;
-    for (; released_ < spec_.order.size(); ++released_) {
-      const DeviceOrder& order = spec_.order[released_];
-      if (order.device == kHostDevice || IsReleased(order)) continue;
-      bool records = false;
-      const Status status = HaveWait(order, &records);
-      if (!status.ok()) return Fail(status);
-      if (records) look_again_us_ = NowMicros() + kGraphUs;
-      if (records) return Step::kBlocked;
-      last_ = &order;
-    }
-    phase_ = Phase::kDone;
-    return Step::kDone;
-  }
-  bool IsReleased(const DeviceOrder& order) const {
-    return last_ != nullptr && last_->stream == order.stream && last_->device == order.device;
-  }
-
-  // Stream 0 is that of the device that is current. *records: it records a graph, perhaps only
-  // since the call before.
-  Status HaveWait(const DeviceOrder& order, bool* records) const {
-    void* context = nullptr;
-    HVD_RETURN_IF_ERROR(communicator_->ContextOf(order.device, &context));
-    const DeviceScope scope(driver_, context);
-    HVD_RETURN_IF_ERROR(driver_.IsCapturing(order.stream, records));
-    if (*records) return Status::Ok();
-    const int result = driver_.call().wait_for_event(order.stream, end_, 0);
-    *records = GpuDriver::IsOfCapture(result);
-    return *records ? Status::Ok() : Check(result);
+    return communicator_->outstanding().End(communicator_->stream(), spec_.end);
   }
 
   const CollectiveSpec spec_;
@@ -225,9 +181,6 @@ class GpuCollective : public StepMachine {
   std::unique_ptr<Layout> layout_;
   size_t copied_ = 0;    // of the phase
   int scaled_sum_ = -1;  // NCCL's number of the operation that was made for this collective
-  void* end_ = nullptr;  // event: all of it is done on the GPU
-  size_t released_ = 0;  // streams that wait for it, or need not
-  const DeviceOrder* last_ = nullptr;  // of these, that waits
   int64_t look_again_us_ = -1;
   int64_t failed_us_ = -1;
   Status status_;

@@ -10,28 +10,12 @@ Status GpuRuntime::Load(std::shared_ptr<const GpuDriver>* driver,
   const std::lock_guard<std::mutex> loading(load_mutex_);
   if (!loaded_) {
     loaded_ = true;
-    std::shared_ptr<const GpuDriver> found;
-    status_ = GpuDriver::Load(options_.driver, &found);
+    status_ = GpuDriver::Load(options_.driver, &driver_);
     if (status_.ok()) status_ = NcclLibrary::Load(options_.library, &nccl_);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    driver_ = std::move(found);
   }
   *driver = driver_;
   *nccl = nccl_;
   return status_;
-}
-
-bool GpuRuntime::RecordsGraph(const DeviceOrder& order) {
-  std::shared_ptr<const GpuDriver> driver;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    driver = driver_;
-  }
-  void* context = nullptr;
-  if (driver == nullptr || !driver->Context(order.device, &context).ok()) return false;
-  const DeviceScope scope(*driver, context);
-  bool records = false;
-  return driver->IsCapturing(order.stream, &records).ok() && records;
 }
 
 bool GpuRuntime::ReducesFloat8() {

@@ -68,9 +68,6 @@ class GpuRuntime {
   // Loads both if need be.
   bool ReducesFloat8();
 
-  // Whether a tensor's stream records a graph, by which an operation on it is held up.
-  bool RecordsGraph(const DeviceOrder& order);
-
   void Enter(Occupant* occupant);
   void Leave(const Occupant* occupant) noexcept;
   // The generation is lost. The time when all have left or hang: the same for whoever asks.
@@ -89,13 +86,13 @@ class GpuRuntime {
   std::mutex mutex_;  // guards what follows
   std::condition_variable left_;
   std::vector<Occupant*> inside_;
-  Clock::time_point abort_ends_{};           // 0: nothing is aborted
-  std::shared_ptr<const GpuDriver> driver_;  // written with load_mutex_ held, too
+  Clock::time_point abort_ends_{};  // 0: nothing is aborted
   // Guards what follows, also while both are loaded. A driver may take seconds to start; whoever
   // takes the other mutex must not wait for that.
   std::mutex load_mutex_;
   bool loaded_ = false;
   Status status_;
+  std::shared_ptr<const GpuDriver> driver_;
   std::shared_ptr<const NcclLibrary> nccl_;
   std::mutex listener_mutex_;  // guards listener_, also while one of its functions runs
   GpuListener listener_;

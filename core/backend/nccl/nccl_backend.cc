@@ -71,23 +71,6 @@ class NcclBackend : public Backend {
   std::unique_ptr<nccl::Session> session_;  // null: not set up
 };
 
-// The communicator's stream waits for a stream of the current context: an event is recorded by
-// streams of its own context alone.
-Status AwaitStream(const Communicator& communicator, void* stream) {
-  const GpuDriver& driver = communicator.driver();
-  const nccl::DriverFunctions& call = driver.call();
-  void* event = nullptr;
-  HVD_RETURN_IF_ERROR(
-      driver.Check(call.create_event(&event, Communicator::kWithoutTiming), "making an event"));
-  Status status = driver.Check(call.record_event(event, stream), "recording an event");
-  if (status.ok()) {
-    const DeviceScope home(driver, communicator.context());
-    status = driver.Check(call.wait_for_event(communicator.stream(), event, 0), "awaiting it");
-  }
-  call.destroy_event(event);  // the driver keeps it for so long as a stream waits
-  return status;
-}
-
 // On the communicator's stream, which is about to write there; on another GPU on the tensor's own,
 // for which the communicator's waits.
 Status NcclBackend::Allocate(const DeviceOrder& order, int64_t bytes,
@@ -104,15 +87,23 @@ Status NcclBackend::Allocate(const DeviceOrder& order, int64_t bytes,
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));  // the driver refuses 0
   HVD_RETURN_IF_ERROR(
       driver.Check(call.allocate(&address, size, stream), "allocating a result on the GPU"));
+  std::shared_ptr<nccl::GpuEvent> allocated;
+  Status status =
+      nccl::GpuEvent::Make(communicator.shared_driver(), order.device, context, &allocated);
+  if (status.ok()) status = allocated->Record(stream);
   DeviceFree free;
+  free.end = allocated;
   free.stream = order.stream;
+  free.device = order.device;
   free.rocm = driver.rocm();
   free.free = [held = communicator.shared_driver(), context](void* data, void* after) {
     const DeviceScope inside(*held, context);
     held->call().free(reinterpret_cast<uintptr_t>(data), after);
   };
   *memory = {reinterpret_cast<std::byte*>(address), std::move(free)};
-  return here ? Status::Ok() : AwaitStream(communicator, stream);
+  if (status.ok() && !here)
+    status = allocated->HaveWait(communicator.device(), communicator.stream());
+  return status;
 }
 
 }  // namespace

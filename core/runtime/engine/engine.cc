@@ -160,18 +160,6 @@ Status RankEngine::CheckGpu(const negotiate::Request& request) const {
   return Status::Ok();
 }
 
-// The thread that waits may be the one that has to end the graph. The operation goes on.
-Status RankEngine::CheckGraph(const Entry& entry) const {
-  if (KindOf(entry.request.device) != DeviceKind::kGpu) return Status::Ok();
-  DeviceOrder order = entry.order;
-  order.device = entry.request.device;
-  if (!wirer_->RecordsGraph(order)) return Status::Ok();
-  return {Code::kTimeout,
-          "'" + Shown(entry.request.name) +
-              "' cannot be complete while its stream captures a graph: an operation of horovod is "
-              "no part of one. Wait for it before the capture begins, or after it has ended"};
-}
-
 // As in Wait, but the thread waits elsewhere; from when the operation is queued.
 void RankEngine::CountAsBlocked(Entry* entry, std::shared_ptr<ProgramThread> thread) {
   entry->on_complete = [this, thread = std::move(thread),
@@ -236,7 +224,6 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
   std::shared_ptr<ProgramThread> thread;  // of a long wait
   bool long_wait = false;
   bool stop = false;
-  Status graph;
   while (!handle->done.load(std::memory_order_acquire)) {
     const int64_t left = deadline < 0 ? -1 : std::max<int64_t>(0, deadline - NowMicros());
     const Waited waited = loop_->Wait(*handle, left);
@@ -244,11 +231,8 @@ Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*inte
     stop = waited == Waited::kTimeout || (interrupted != nullptr && interrupted());
     if (stop) break;
     if (!std::exchange(long_wait, true)) EnterWait((thread = threads_.Caller()).get());
-    graph = CheckGraph(handle->entry);
-    if (!graph.ok()) break;
   }
   if (long_wait) LeaveWait(thread.get());
-  if (!graph.ok()) return graph;
   return stop ? NotComplete(*handle, prepared_.not_complete) : handle->status;
 }
 

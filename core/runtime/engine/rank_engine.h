@@ -108,7 +108,6 @@ class RankEngine : public Engine {
   Status Usable(const Entry& entry) const;
   Status UsableMessage(const Entry& entry) const;
   Status CheckGpu(const negotiate::Request& request) const;
-  Status CheckGraph(const Entry& entry) const;
   void CountAsBlocked(Entry* entry, std::shared_ptr<ProgramThread> thread);
   void Flush() noexcept;
   void FailWhatIsLeft() noexcept;

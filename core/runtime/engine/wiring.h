@@ -67,11 +67,6 @@ class Wirer {
     if (gpu_ != nullptr) gpu_->Listen(std::move(listener));
   }
 
-  // See GpuRuntime::RecordsGraph.
-  bool RecordsGraph(const DeviceOrder& order) const {
-    return gpu_ != nullptr && gpu_->RecordsGraph(order);
-  }
-
   // The part of it that touches transports in use: with the progress lock, or before there is one.
   void Finish(uint32_t id, const Members& members, ProcessSetWires* wires);
 

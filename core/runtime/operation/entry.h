@@ -16,13 +16,14 @@ namespace hvd {
 struct Handle;
 
 // A tensor that the core allocated: its size was known only after negotiation, or the caller gave
-// no output. Adapters adopt it.
+// no output. Adapters adopt it. On a device also what the caller gave has one, without data.
 struct Output {
   DataType dtype = DataType::kFloat32;
   Shape shape;
   std::shared_ptr<std::byte> data;
   int64_t bytes = 0;  // of data
   int32_t device = kHostDevice;
+  std::shared_ptr<const DeviceEnd> end;  // on a device: what streams that use it wait for
 
   // Without data yet. Fails when `shape` does not fit memory.
   static Status Describe(DataType dtype, Shape shape, Output* output);

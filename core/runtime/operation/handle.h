@@ -34,12 +34,14 @@ struct Handle {
   std::atomic<bool> decided{false};
   size_t running = 0;  // collectives of this operation that are not complete
   Status status;
-  // By tensor; empty when the core allocated none, without data where only others were. Behind that
+  // By tensor; empty when the core allocated none, without data where only others were; on a device
+  // never empty, for each has its end. Behind that
   // of an alltoall, or alone if it was given one, the rows received from each member (int64); of a
   // join, the last rank to join (int64).
   std::vector<Output> outputs;
   std::vector<Output>
-      kept;             // memory that the buffers of the entry point into, where it is the core's
+      kept;  // memory that the buffers of the entry point into, where it is the core's
+  std::shared_ptr<const DeviceEnd> end;  // of one on a device: of the last of its collectives
   uint64_t sample = 0;  // of the outputs as the operation left them, where the entry asks for it
   std::atomic<bool> done{false};
   // Nobody holds it any more, so that the next operation of its name need not be a mistake.
@@ -56,6 +58,8 @@ struct Handle {
     std::byte* const given = entry.buffers[tensor].output;
     return given != nullptr || outputs.empty() ? given : outputs[tensor].data.get();
   }
+  // Once done: whether nothing uses its tensors any more. A GPU may have to come to it yet.
+  bool IsOver() const { return end == nullptr || end->HasCome(); }
   // Once done: whether somebody has written to the outputs since, as far as a sample tells.
   bool Changed() const;
 };

@@ -83,7 +83,10 @@ Status Executor::Begin(Job job) {
   for (const Piece& piece : job.spec.pieces)
     Count(counters_->bytes, static_cast<uint64_t>(piece.bytes));
   if (events_ != nullptr) Trace(job);
-  if (!job.spec.order.empty()) job.spec.title = Title(job);
+  if (!job.spec.order.empty()) {
+    job.spec.title = Title(job);
+    job.spec.end = &end_;
+  }
   current_ = std::move(job);
   const bool alltoall = current_.spec.kind == OpKind::kAlltoall;
   if (alltoall && members_.size() > 1) {
@@ -163,7 +166,6 @@ Status Executor::AllocateResults() {
     if (spec.pieces[i].output != nullptr || part.handle->entry.neutral) continue;
     Output& output = part.handle->outputs[part.tensor];
     HVD_RETURN_IF_ERROR(backend_->Allocate(spec.order[i], output.bytes, &output.data));
-    output.device = spec.order[i].device;
     spec.pieces[i].output = output.data.get();
   }
   return Status::Ok();
@@ -176,9 +178,22 @@ bool Executor::broken() const {
 
 void Executor::Finish(Job& job) {
   for (Part& part : job.parts) {
+    if (end_ != nullptr) GiveEnd(part);
     if (--part.handle->running == 0) Complete(part.handle, Status::Ok());
   }
+  end_.reset();
   job = {};
+}
+
+// Collectives of one operation have one stream, so that the last one ends last.
+void Executor::GiveEnd(const Part& part) const {
+  Handle* const handle = part.handle.get();
+  if (handle->entry.neutral) return;
+  handle->end = end_;
+  Output& output = handle->outputs[part.tensor];
+  output.device = handle->entry.request.device;
+  output.end = end_;
+  if (auto* const free = std::get_deleter<DeviceFree>(output.data)) free->end = end_;
 }
 
 void Executor::Complete(const HandlePtr& handle, Status status) noexcept {
@@ -222,6 +237,7 @@ void Executor::Abandon() noexcept {
   machine_.reset();
   counts_.reset();
   setting_up_ = false;
+  end_.reset();
   current_ = {};
   waiting_.clear();
 }

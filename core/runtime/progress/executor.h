@@ -109,6 +109,7 @@ class Executor {
   Status Counted();
   Status AllocateResults();
   void Finish(Job& job);
+  void GiveEnd(const Part& part) const;
   void Complete(const HandlePtr& handle, Status status) noexcept;
   void Trace(const Job& job);
   static std::string Title(const Job& job);
@@ -127,6 +128,7 @@ class Executor {
   std::unique_ptr<CountExchange> counts_;  // what comes before current_; null: nothing does
   std::unique_ptr<StepMachine> machine_;   // of one of them, or what sets up its backend first
   bool setting_up_ = false;
+  std::shared_ptr<const DeviceEnd> end_;  // of current_ on a device
   Position culprit_;
   std::vector<const Backend*> set_up_;  // those that are
   uint64_t sequence_ = 0;

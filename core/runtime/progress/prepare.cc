@@ -147,7 +147,8 @@ Status Executor::PrepareOutput(const Part& part) {
     if (buffer.output_bytes != needed) buffer.output = nullptr;
   }
   const bool alltoall = request.kind == OpKind::kAlltoall;
-  if (buffer.output == nullptr) handle->outputs.resize(request.tensors.size());
+  if (buffer.output == nullptr || handle->entry.OnGpu())
+    handle->outputs.resize(request.tensors.size());
   if (alltoall) HVD_RETURN_IF_ERROR(Numbers(part.sizes->received, &handle->outputs.emplace_back()));
   if (buffer.output != nullptr) return Status::Ok();
   const Shape& shape = part.sizes == nullptr ? meta.shape : part.sizes->shape;

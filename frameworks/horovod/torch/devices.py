@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from horovod.common.collective.tensor_glue import Location
+from horovod.common.collective.tensor_glue import Location, Output
 
 
 class BlockingDevice:
@@ -86,31 +86,25 @@ class StreamWork:
     """An operation that starts on the current stream of ``device``, behind all that the stream was given so
     far.
 
-    It is over, for the host, as soon as that stream waits for it. Whoever takes a result under another stream
-    must have that one wait too.
+    Meanwhile the stream goes on with what else it is given: whoever takes a result has the stream wait on
+    which it takes it. Until then the tensors are kept: from then on the allocator, which reuses memory in
+    the order of streams, does so behind the operation. Only where another stream than the first takes the
+    result the allocator has to be told.
     """
 
     def __init__(self, calls: BlockingDevice, device: torch.device) -> None:
         self._calls = calls
         self._device = device
-        self._stream = self._follower = calls.current_stream(device)
+        self._stream = calls.current_stream(device)
         self._ready = calls.event(self._stream)
         self.location = Location(device.index or 0, self._stream.cuda_stream, self._ready.cuda_event)
 
-    def follow(self, tensor: torch.Tensor | None = None) -> int:
-        """Makes the present stream wait for the operation, once that has been started, and returns it.
-        ``tensor``, of the stream on which the operation began, stays valid for the present one.
+    def follow(self, output: Output, *tensors: torch.Tensor) -> None:
+        """Makes the present stream wait for ``output``, once the operation has been given to the GPU.
+        ``tensors``, of the stream on which it began, stay valid for the present one.
         """
         current = self._calls.current_stream(self._device)
+        output.follow(int(current.cuda_stream))
         if current != self._stream:
-            if self._calls.is_capturing(self._device):
-                raise ValueError(
-                    f"The current stream of {self._device} captures a graph, and the operation was started "
-                    "in another stream: the graph cannot wait for it. Call synchronize before the capture."
-                )
-            if current != self._follower:
-                current.wait_stream(self._stream)
-                self._follower = current
-            if tensor is not None:
+            for tensor in tensors:
                 self._calls.lend(tensor, current)
-        return int(current.cuda_stream)

@@ -1,8 +1,9 @@
 """How a torch tensor takes part in an operation: in host memory as it is, on the GPU itself where the job can
 (NCCL), or staged through host memory.
 
-On the GPU the core works in the order of the caller's current stream: an event says when the inputs are
-computed, and an operation is complete as soon as the stream waits for its result. The host never waits.
+On the GPU the core works beside the caller's streams: an event says when the inputs are computed, and an
+operation is complete as soon as the GPU was given all of it. At ``synchronize`` the stream that is current
+then waits for the result. The host never waits.
 
 A tensor that is staged is copied to pinned host memory at submission, on the caller's current stream, behind
 whatever computes it; an event says when the copy is done, and only then does the core see the bytes. At
@@ -115,18 +116,13 @@ def _of_stream(
     """
 
     def finish(output: Output | None) -> torch.Tensor:
-        if output is not None:
-            stream = work.follow()
-            own = adopt(output).clone()  # in memory of torch's allocator, which knows the stream
-            output.release_on(stream)
-            return own
+        assert output is not None  # on a GPU each tensor has one
+        work.follow(output, source, target)
+        if result is Result.FROM_CORE:
+            return adopt(output).clone()  # in memory of torch's allocator, which knows the stream
         if result is Result.LIKE_INPUT:
-            work.follow(target)
             return target if source is data else laid_out_as(target, data)
-        if source is data:
-            work.follow()
-        else:
-            work.follow(source)
+        if source is not data:
             data.copy_(source)
         return tensor
 

@@ -2,6 +2,8 @@
 
 // The backend of GPUs bare: the test itself plays the framework, with one tensor on a GPU.
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -37,6 +39,9 @@ class BareGpu {
         rank_(world, r),
         world_(world),
         tensor_(std::vector<float>(kElements, 1.0f)) {
+    for (auto& gradient : gradients_)
+      gradient =
+          std::make_unique<fake_gpu::test::Buffer<float>>(std::vector<float>(kElements, 1.0f));
     nccl::GpuOptions options;
     options.driver = std::string(HVD_FAKE_GPU_FOLDER) + "/libcuda.so.1";
     options.library = std::string(HVD_FAKE_GPU_FOLDER) + "/libnccl.so.2";
@@ -74,19 +79,33 @@ class BareGpu {
   // Of the tensor in place, behind all that the stream has.
   CollectiveSpec Sum() { return Sum(lies_); }
 
-  // Until the GPU has all of it.
-  static void Give(Backend* backend, CollectiveSpec spec) {
+  // Of one of ten others.
+  CollectiveSpec Gradient(int layer) { return Sum(lies_, *gradients_[static_cast<size_t>(layer)]); }
+
+  // Until the GPU has all of it. Its end, for which no stream waits yet.
+  static std::shared_ptr<const DeviceEnd> Begin(Backend* backend, CollectiveSpec spec) {
+    std::shared_ptr<const DeviceEnd> end;
+    spec.end = &end;
     const auto machine = backend->Start(std::move(spec));
     EXPECT_TRUE(Comes([&] { return machine->Advance() == Step::kDone; }));
+    return end;
+  }
+
+  // Likewise, and the stream waits for it.
+  static void Give(Backend* backend, CollectiveSpec spec) {
+    const DeviceOrder order = spec.order.front();
+    const auto end = Begin(backend, std::move(spec));
+    EXPECT_TRUE(end != nullptr && end->HaveWait(order.device, order.stream).ok());
   }
 
  private:
-  CollectiveSpec Sum(int device) {
+  CollectiveSpec Sum(int device) { return Sum(device, tensor_); }
+  CollectiveSpec Sum(int device, const fake_gpu::test::Buffer<float>& tensor) {
     EXPECT_EQ(cuEventRecord(ready_, stream_), 0);
     CollectiveSpec spec;
     spec.title = "allreduce of 'x'";
     spec.device = device;
-    auto* const data = static_cast<std::byte*>(tensor_.data());
+    auto* const data = static_cast<std::byte*>(tensor.data());
     spec.pieces.push_back({data, data, static_cast<int64_t>(kElements * sizeof(float))});
     spec.order.push_back({stream_, ready_, device});
     return spec;
@@ -100,8 +119,27 @@ class BareGpu {
   fake_gpu::test::TestStream stream_;
   fake_gpu::test::TestEvent ready_;
   const fake_gpu::test::Buffer<float> tensor_;
+  std::array<std::unique_ptr<fake_gpu::test::Buffer<float>>, 10> gradients_;
   std::shared_ptr<nccl::GpuRuntime> runtime_;
   std::vector<std::unique_ptr<Backend>> backends_;
 };
+
+// Two ranks with a set of both; they leave together. `elsewhere`: the tensor lies on another GPU
+// than the communicator.
+inline void WithTwo(const std::function<void(BareGpu& gpu, Backend* backend, int rank)>& body,
+                    bool elsewhere = false) {
+  World world(Medium::kInprocWindow, 2);
+  std::atomic<int> done{0};
+  RunRanks(2, [&](int r) {
+    BareGpu gpu(&world, r, elsewhere ? 1 - r : r);
+    Backend* const backend = gpu.Join(3);
+    ASSERT_TRUE(backend != nullptr);
+    body(gpu, backend, r);
+    ++done;
+    EXPECT_TRUE(Comes([&] { return done.load() == 2; }, 10000));
+    backend->Abort();
+    gpu.runtime().Listen({});
+  });
+}
 
 }  // namespace hvd::test

@@ -62,24 +62,6 @@ class Heard {
   int firsts_ = 0;
 };
 
-// Two ranks with a set of both; they leave together. `elsewhere`: the tensor lies on another GPU
-// than the communicator.
-void WithTwo(const std::function<void(BareGpu& gpu, Backend* backend, int rank)>& body,
-             bool elsewhere = false) {
-  World world(Medium::kInprocWindow, 2);
-  std::atomic<int> done{0};
-  RunRanks(2, [&](int r) {
-    BareGpu gpu(&world, r, elsewhere ? 1 - r : r);
-    Backend* const backend = gpu.Join(3);
-    ASSERT_TRUE(backend != nullptr);
-    body(gpu, backend, r);
-    ++done;
-    EXPECT_TRUE(Comes([&] { return done.load() == 2; }, 10000));
-    backend->Abort();
-    gpu.runtime().Listen({});
-  });
-}
-
 TEST(NcclWatch, ANetworkThatFailsIsToldWhileTheGpuWorks) {
   const Environment environment("FAKE_NCCL_ASYNC_FAIL_AT", "2:1");
   std::atomic<bool> told{false};
@@ -245,7 +227,6 @@ TEST(NcclWatch, ADriverThatStartsSlowlyHoldsUpNobodyElse) {
     loaded.store(true);
   });
   EXPECT_TRUE(Comes([] { return fake_gpu::test::HasCalled("cuInit"); }));
-  EXPECT_FALSE(runtime.RecordsGraph({}));
   runtime.AbortAll();
   EXPECT_FALSE(loaded.load());
   loader.join();
@@ -316,24 +297,6 @@ TEST(NcclWatch, ASetThatEndsLeavesTheGpuWhatItStillNeeds) {
     EXPECT_TRUE(gpu.Read() == std::vector<float>(BareGpu::kElements, 2.0f));
     if (r == 1) given.store(true);
     EXPECT_TRUE(Comes([&] { return given.load(); }));  // the other still uses the host's backend
-  });
-}
-
-// From the submission on; the result is there once the graph is recorded.
-TEST(NcclWatch, AStreamThatBeginsToRecordAGraphIsWaitedFor) {
-  const Environment environment;
-  WithTwo([&](BareGpu& gpu, Backend* backend, int rank) {
-    const auto machine = backend->Start(gpu.Sum());
-    fake_gpu_capture_stream(gpu.stream(), 1);
-    const auto until = Clock::now() + milliseconds(1000 + 100 * rank);
-    Step step = Step::kBlocked;
-    while (Clock::now() < until && step != Step::kDone && step != Step::kFailed)
-      step = machine->Advance();
-    EXPECT_TRUE(step == Step::kBlocked);
-    EXPECT_TRUE(machine->deadline_us() >= 0);
-    fake_gpu_capture_stream(gpu.stream(), 0);
-    EXPECT_TRUE(Comes([&] { return machine->Advance() == Step::kDone; }));
-    EXPECT_TRUE(gpu.Read() == std::vector<float>(BareGpu::kElements, 2.0f));
   });
 }
 

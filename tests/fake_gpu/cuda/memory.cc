@@ -76,8 +76,10 @@ BlockPtr Allocate(size_t bytes, int device, Origin origin, bool reached) {
   return block;
 }
 
-void Reach(const BlockPtr& block) {
+void Reach(const BlockPtr& block, const Stream& stream) {
   std::lock_guard<std::mutex> lock(TheMemory().mutex);
+  block->writer = stream.key();
+  block->written = stream.order().Of(stream.key());
   block->reached = true;
 }
 
@@ -155,13 +157,33 @@ std::string NameOf(uint64_t address) {
   return offset == 0 ? block->Name() : block->Name() + "+" + std::to_string(offset);
 }
 
-Use::Use(std::vector<BlockPtr> blocks) : blocks_(std::move(blocks)) {
+Use::Use(const Stream& stream, std::vector<BlockPtr> read, std::vector<BlockPtr> written) {
   std::lock_guard<std::mutex> lock(TheMemory().mutex);
-  for (const BlockPtr& block : blocks_) {
-    ++block->users;
-    if (!block->reached) why_ = block->Name() + " is used before its stream has allocated it";
-    if (block->freed) why_ = block->Name() + " is used after its stream has freed it";
+  for (const BlockPtr& block : read) Begin(stream, block, false);
+  for (const BlockPtr& block : written) Begin(stream, block, true);
+}
+
+void Use::Begin(const Stream& stream, const BlockPtr& block, bool writes) {
+  blocks_.push_back(block);
+  ++block->users;
+  if (!block->reached) why_ = block->Name() + " is used before its stream has allocated it";
+  if (block->freed) why_ = block->Name() + " is used after its stream has freed it";
+  const auto follows = [&](int key, uint64_t piece, const char* what) {
+    if (stream.order().Has(key, piece) || IsGone(key)) return;
+    why_ = block->Name() + (writes ? " is written to" : " is read") + " on stream " +
+           stream.Name() + ", which has not waited for stream " +
+           (key < 0 ? "default" : std::to_string(key)) + ", which " + what + " it";
+  };
+  if (block->written > 0) follows(block->writer, block->written, "wrote to");
+  const uint64_t now = stream.order().Of(stream.key());
+  if (!writes) {
+    block->read[stream.key()] = now;
+    return;
   }
+  for (const auto& [key, piece] : block->read) follows(key, piece, "read");
+  block->read.clear();
+  block->writer = stream.key();
+  block->written = now;
 }
 
 Use::~Use() {

@@ -26,18 +26,20 @@ class Ranges {
   Ranges(std::string call, int device) : call_(std::move(call)), device_(device) {}
 
   // No device reaches the memory of another.
-  void Add(CudaAddress address, size_t bytes) { Add(address, bytes, device_); }
-  void Add(CudaAddress address, size_t bytes, int device) {
-    if (bytes == 0 || !why_.empty()) return;
-    if (BlockPtr block = FindBlock(address, bytes, device, &why_)) blocks_.push_back(block);
+  void Reads(CudaAddress address, size_t bytes) { Add(address, bytes, device_, &read_); }
+  void Writes(CudaAddress address, size_t bytes) { Add(address, bytes, device_, &written_); }
+  void Reads(CudaAddress address, size_t bytes, int device) { Add(address, bytes, device, &read_); }
+  void Writes(CudaAddress address, size_t bytes, int device) {
+    Add(address, bytes, device, &written_);
   }
 
   // Queues `work`, which may touch the ranges.
   template <typename Work>
   int Enqueue(const StreamPtr& stream, Work work) {
     if (!why_.empty()) return Fail(kCudaInvalidValue, call_ + ": " + why_);
-    stream->Enqueue([work, blocks = blocks_, call = call_, device = device_] {
-      const Use use(blocks);
+    stream->Enqueue([work, on = stream.get(), read = read_, written = written_, call = call_,
+                     device = device_] {
+      const Use use(*on, read, written);
       if (!use.why().empty()) return FailLater(device, call + ": " + use.why());
       work();
     });
@@ -45,9 +47,15 @@ class Ranges {
   }
 
  private:
+  void Add(CudaAddress address, size_t bytes, int device, std::vector<BlockPtr>* blocks) {
+    if (bytes == 0 || !why_.empty()) return;
+    if (BlockPtr block = FindBlock(address, bytes, device, &why_)) blocks->push_back(block);
+  }
+
   const std::string call_;
   const int device_;
-  std::vector<BlockPtr> blocks_;
+  std::vector<BlockPtr> read_;
+  std::vector<BlockPtr> written_;
   std::string why_;
 };
 
@@ -94,7 +102,7 @@ int cuMemAllocAsync(CudaAddress* address, size_t bytes, void* handle) {
          stream->Name());
   if (block == nullptr) return kCudaOutOfMemory;
   *address = AddressOf(block);
-  stream->Enqueue([block] { Reach(block); });
+  stream->Enqueue([block, on = stream.get()] { Reach(block, *on); });
   return kCudaOk;
 }
 
@@ -106,7 +114,13 @@ int cuMemFreeAsync(CudaAddress address, void* handle) {
   std::string why;
   const BlockPtr block = CloseBlock(address, stream->device(), Origin::kCuda, &why);
   if (block == nullptr) return Fail(kCudaInvalidValue, "cuMemFreeAsync: " + why);
-  stream->Enqueue([block] { Free(block); });
+  stream->Enqueue([block, on = stream.get()] {
+    {
+      const Use use(*on, {}, {block});  // the next one that gets the memory writes to it
+      if (!use.why().empty()) return FailLater(block->device, "cuMemFreeAsync: " + use.why());
+    }
+    Free(block);
+  });
   return kCudaOk;
 }
 
@@ -117,8 +131,8 @@ int cuMemcpyDtoDAsync_v2(CudaAddress to, CudaAddress from, size_t bytes, void* h
   Record("cuMemcpyDtoDAsync", "to", NameOf(to), "from", NameOf(from), "bytes", bytes, "stream",
          stream->Name());
   Ranges ranges("cuMemcpyDtoDAsync", stream->device());
-  ranges.Add(to, bytes);
-  ranges.Add(from, bytes);
+  ranges.Writes(to, bytes);
+  ranges.Reads(from, bytes);
   return ranges.Enqueue(stream, [=] {
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   });
@@ -137,8 +151,8 @@ int cuMemcpyPeerAsync(CudaAddress to, void* to_context, CudaAddress from, void* 
     return Fail(kCudaInvalidContext, "cuMemcpyPeerAsync with what is no context");
   }
   Ranges ranges("cuMemcpyPeerAsync", stream->device());
-  ranges.Add(to, bytes, to_device);
-  ranges.Add(from, bytes, from_device);
+  ranges.Writes(to, bytes, to_device);
+  ranges.Reads(from, bytes, from_device);
   return ranges.Enqueue(stream, [=] {
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   });
@@ -150,7 +164,7 @@ int cuMemcpyHtoDAsync_v2(CudaAddress to, const void* from, size_t bytes, void* h
   if (stream == nullptr) return result;
   Record("cuMemcpyHtoDAsync", "to", NameOf(to), "bytes", bytes, "stream", stream->Name());
   Ranges ranges("cuMemcpyHtoDAsync", stream->device());
-  ranges.Add(to, bytes);
+  ranges.Writes(to, bytes);
   return ranges.Enqueue(stream, [=] { std::memmove(reinterpret_cast<void*>(to), from, bytes); });
 }
 
@@ -160,7 +174,7 @@ int cuMemcpyDtoHAsync_v2(void* to, CudaAddress from, size_t bytes, void* handle)
   if (stream == nullptr) return result;
   Record("cuMemcpyDtoHAsync", "from", NameOf(from), "bytes", bytes, "stream", stream->Name());
   Ranges ranges("cuMemcpyDtoHAsync", stream->device());
-  ranges.Add(from, bytes);
+  ranges.Reads(from, bytes);
   return ranges.Enqueue(stream,
                         [=] { std::memmove(to, reinterpret_cast<const void*>(from), bytes); });
 }
@@ -172,6 +186,6 @@ int cuMemsetD8Async(CudaAddress to, unsigned char value, size_t bytes, void* han
   Record("cuMemsetD8Async", "to", NameOf(to), "value", static_cast<int>(value), "bytes", bytes,
          "stream", stream->Name());
   Ranges ranges("cuMemsetD8Async", stream->device());
-  ranges.Add(to, bytes);
+  ranges.Writes(to, bytes);
   return ranges.Enqueue(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
 }

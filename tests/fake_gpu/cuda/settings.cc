@@ -51,6 +51,7 @@ const Settings* Read() {
   settings->nccl_init_fails = Rank("FAKE_NCCL_INIT_FAILS");
   settings->nccl_fail = ReadFault("FAKE_NCCL_FAIL_AT");
   settings->nccl_async_fail = ReadFault("FAKE_NCCL_ASYNC_FAIL_AT");
+  settings->nccl_us = static_cast<int>(Number("FAKE_NCCL_US", 0));
   settings->nccl_abort_ms = static_cast<int>(Number("FAKE_NCCL_ABORT_MS", 0));
   settings->nccl_refuses_duplicates = Number("FAKE_NCCL_REFUSES_DUPLICATES", 0) != 0;
   return settings;

@@ -30,6 +30,7 @@ struct Settings {
   Fault nccl_fail;
   Fault nccl_async_fail;
   int nccl_abort_ms;
+  int nccl_us;
   bool nccl_refuses_duplicates;
 };
 

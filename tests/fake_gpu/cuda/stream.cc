@@ -1,15 +1,41 @@
 #include "cuda/stream.h"
 
 #include <chrono>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "cuda/settings.h"
 
 namespace fake_gpu {
+namespace {
 
-void Moment::Reach() {
+struct Gone {
+  std::mutex mutex;  // guards keys
+  std::set<int> keys;
+};
+
+Gone& TheGone() {
+  static auto* gone = new Gone;
+  return *gone;
+}
+
+void Add(int key) {
+  std::lock_guard<std::mutex> lock(TheGone().mutex);
+  TheGone().keys.insert(key);
+}
+
+}  // namespace
+
+bool IsGone(int key) {
+  std::lock_guard<std::mutex> lock(TheGone().mutex);
+  return TheGone().keys.count(key) > 0;
+}
+
+void Moment::Reach(const Order& order, int64_t time_us) {
   std::lock_guard<std::mutex> lock(mutex_);
+  order_ = order;
+  time_us_ = time_us;
   reached_ = true;
   changed_.notify_all();
 }
@@ -26,7 +52,7 @@ void Moment::Wait() {
 
 void Stream::Enqueue(std::function<void()> work) {
   std::lock_guard<std::mutex> lock(mutex_);
-  queue_.push_back(std::move(work));
+  queue_.push_back({std::move(work), OrderOfThread()});
   ++enqueued_;
   changed_.notify_all();
   if (std::exchange(started_, true)) return;
@@ -38,14 +64,17 @@ bool Stream::IsIdle() {
   return done_ == enqueued_;
 }
 
-void Stream::Wait() {
+int64_t Stream::Wait() {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [&, until = enqueued_] { return done_ >= until; });
+  OrderOfThread().Add(done_order_);
+  return done_time_us_;
 }
 
 void Stream::Close() {
   std::lock_guard<std::mutex> lock(mutex_);
   closed_ = true;
+  if (done_ == enqueued_) Add(key());
   changed_.notify_all();
 }
 
@@ -61,21 +90,26 @@ bool Stream::IsHeld() {
 
 void Stream::Run() {
   std::mt19937 random(TheSettings().seed * 1000 + static_cast<unsigned>(number_ * 16 + device_));
-  for (std::function<void()> work; Next(&work);) {
+  for (Piece piece; Next(&piece);) {
     Delay(&random);
-    work();
-    work = nullptr;  // what it holds goes before it counts as done
+    order_.Add(piece.before);
+    order_.Next(key());
+    piece.work();
+    piece.work = nullptr;  // what it holds goes before it counts as done
     std::lock_guard<std::mutex> lock(mutex_);
+    done_order_ = order_;
+    done_time_us_ = time_us_;
     ++done_;
     changed_.notify_all();
   }
 }
 
-bool Stream::Next(std::function<void()>* work) {
+bool Stream::Next(Piece* piece) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [&] { return !queue_.empty() || closed_; });
+  if (queue_.empty()) Add(key());
   if (queue_.empty()) return false;
-  *work = std::move(queue_.front());
+  *piece = std::move(queue_.front());
   queue_.pop_front();
   return true;
 }

@@ -9,19 +9,27 @@
 #include <random>
 #include <string>
 
+#include "cuda/order.h"
+
 namespace fake_gpu {
 
 // A point in the work of a stream: once reached, it stays so.
 class Moment {
  public:
-  void Reach();
+  void Reach(const Order& order, int64_t time_us);
   bool IsReached();
   void Wait();
 
+  // Once it is reached: what comes before it, and the simulated time.
+  const Order& order() const { return order_; }
+  int64_t time_us() const { return time_us_; }
+
  private:
-  std::mutex mutex_;  // guards reached_
+  std::mutex mutex_;  // guards what follows, until it is reached
   std::condition_variable changed_;
   bool reached_ = false;
+  Order order_;
+  int64_t time_us_ = 0;
 };
 
 // A queue of work, done in order by a thread of its own. That thread lives until the program has
@@ -34,11 +42,22 @@ class Stream : public std::enable_shared_from_this<Stream> {
   int number() const { return number_; }
   int device() const { return device_; }
   std::string Name() const { return number_ == 0 ? "default" : std::to_string(number_); }
+  int key() const { return number_ == 0 ? -1 - device_ : number_; }
+
+  // For work of the stream while it runs: what comes before it, and its simulated time. Only what
+  // is told how long it takes takes any of that.
+  const Order& order() const { return order_; }
+  int64_t time_us() const { return time_us_; }
+  void WaitUntil(int64_t time_us) { time_us_ = time_us > time_us_ ? time_us : time_us_; }
+  void Follow(const Moment& moment) {
+    order_.Add(moment.order());
+    WaitUntil(moment.time_us());
+  }
 
   void Enqueue(std::function<void()> work);
   bool IsIdle();
-  // Until all that is queued now is done.
-  void Wait();
+  // Until all that is queued now is done; the simulated time then.
+  int64_t Wait();
   void Close();
 
   // While a library is about to enqueue something that the program has already called for, work of
@@ -51,15 +70,23 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
  private:
   void Run();
-  bool Next(std::function<void()>* work);
+  struct Piece {
+    std::function<void()> work;
+    Order before;  // what the thread that has queued it knew
+  };
+  bool Next(Piece* piece);
   void Delay(std::mt19937* random);
 
   const int number_;
   const int device_;
   std::atomic<bool> captures_{false};
+  Order order_;  // of the thread of the stream, as is the next
+  int64_t time_us_ = 0;
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;
+  std::deque<Piece> queue_;
+  Order done_order_;  // the same after what is done
+  int64_t done_time_us_ = 0;
   uint64_t enqueued_ = 0;
   uint64_t done_ = 0;
   int holds_ = 0;
@@ -81,6 +108,9 @@ StreamPtr FindStream(void* handle, int device);
 
 // The stream on which a call puts work, of the current context; null with the result of the call.
 StreamPtr StreamForWork(const char* call, void* handle, int* result);
+
+// Whether the stream of a key is destroyed and has done all: it touches nothing any more.
+bool IsGone(int key);
 
 // Until all streams of a device are idle.
 void WaitForDevice(int device);

@@ -134,7 +134,12 @@ int cuStreamWaitEvent(void* stream_handle, void* event_handle, unsigned) {
   const auto event = EventFor("cuStreamWaitEvent", event_handle, &result);
   if (event == nullptr) return result;
   Record("cuStreamWaitEvent", "stream", stream->Name(), "event", event->number);
-  if (const auto moment = LastOf(event.get())) stream->Enqueue([moment] { moment->Wait(); });
+  if (const auto moment = LastOf(event.get())) {
+    stream->Enqueue([moment, on = stream.get()] {
+      moment->Wait();
+      on->Follow(*moment);
+    });
+  }
   return kCudaOk;
 }
 
@@ -142,7 +147,9 @@ int cuStreamQuery(void* handle) {
   int result;
   const StreamPtr stream = StreamFor("cuStreamQuery", handle, &result);
   if (stream == nullptr) return result;
-  return stream->IsIdle() ? kCudaOk : kCudaNotReady;
+  if (!stream->IsIdle()) return kCudaNotReady;
+  stream->Wait();  // not at all
+  return kCudaOk;
 }
 
 int cuStreamSynchronize(void* handle) {
@@ -211,7 +218,7 @@ int cuEventRecord(void* event_handle, void* stream_handle) {
   auto moment = std::make_shared<Moment>();
   std::lock_guard<std::mutex> lock(event->mutex);
   event->last = moment;
-  stream->Enqueue([moment] { moment->Reach(); });
+  stream->Enqueue([moment, on = stream.get()] { moment->Reach(on->order(), on->time_us()); });
   return kCudaOk;
 }
 
@@ -220,7 +227,10 @@ int cuEventQuery(void* handle) {
   const auto event = EventFor("cuEventQuery", handle, &result);
   if (event == nullptr) return result;
   const auto moment = LastOf(event.get());
-  return moment == nullptr || moment->IsReached() ? kCudaOk : kCudaNotReady;
+  if (moment == nullptr) return kCudaOk;
+  if (!moment->IsReached()) return kCudaNotReady;
+  OrderOfThread().Add(moment->order());
+  return kCudaOk;
 }
 
 int cuEventSynchronize(void* handle) {
@@ -228,9 +238,26 @@ int cuEventSynchronize(void* handle) {
   const auto event = EventFor("cuEventSynchronize", handle, &result);
   if (event == nullptr) return result;
   Record("cuEventSynchronize", "event", event->number);
-  if (const auto moment = LastOf(event.get())) moment->Wait();
+  if (const auto moment = LastOf(event.get())) {
+    moment->Wait();
+    OrderOfThread().Add(moment->order());
+  }
   int device;
   return NeedDevice(&device);
+}
+
+void fake_gpu_compute(void* handle, long long microseconds) {
+  int result;
+  const StreamPtr stream = StreamForWork("fake_gpu_compute", handle, &result);
+  if (stream == nullptr) return;
+  stream->Enqueue(
+      [on = stream.get(), microseconds] { on->WaitUntil(on->time_us() + microseconds); });
+}
+
+long long fake_gpu_time(void* handle) {
+  int result;
+  const StreamPtr stream = StreamFor("fake_gpu_time", handle, &result);
+  return stream == nullptr ? -1 : stream->Wait();
 }
 
 void fake_gpu_capture(int status) { capture_status = status; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cuda/settings.h"
 #include "nccl/abi.h"
 #include "nccl/arithmetic.h"
 
@@ -22,6 +23,7 @@ class Part {
       Publish(at, elements);
       if (!seating_.exchange->Barrier(seating_.stopped)) return kSuccess;
       if (!AllAlike(why)) return kInvalidUsage;
+      if (at == 0) Spend();
       Collect(at, elements);
       seating_.exchange->NextRound();
       at += elements;
@@ -40,7 +42,9 @@ class Part {
   std::byte* Slot(int rank) const { return seating_.exchange->Slot(rank); }
 
   void Publish(size_t at, size_t elements) {
-    *seating_.exchange->Told(seating_.rank) = what_;
+    Operation* const told = seating_.exchange->Told(seating_.rank);
+    *told = what_;
+    told->time_us = call_.stream->time_us();
     std::byte* slot = Slot(seating_.rank);
     const int pieces = what_.kind == Kind::kReduceScatter ? seating_.nranks : 1;
     if (what_.kind == Kind::kBroadcast && !IsRoot()) return;
@@ -59,6 +63,14 @@ class Part {
       return false;
     }
     return true;
+  }
+
+  // From when the last rank has come.
+  void Spend() const {
+    int64_t begin_us = 0;
+    for (int rank = 0; rank < seating_.nranks; ++rank)
+      begin_us = std::max(begin_us, seating_.exchange->Told(rank)->time_us);
+    call_.stream->WaitUntil(begin_us + TheSettings().nccl_us);
   }
 
   void Collect(size_t at, size_t elements) {

@@ -57,7 +57,7 @@ class Caller {
  public:
   Caller(const Arguments& a, CommunicatorPtr communicator)
       : a_(a), communicator_(std::move(communicator)), call_{} {
-    call_.what = {a.kind, a.dtype, std::min<int>(a.op, kFirstCreated), a.root, a.count, {}};
+    call_.what = {a.kind, a.dtype, std::min<int>(a.op, kFirstCreated), a.root, a.count, {}, 0};
     call_.send = static_cast<const std::byte*>(a.send);
     call_.recv = static_cast<std::byte*>(a.recv);
   }
@@ -121,17 +121,20 @@ class Caller {
     const uint64_t send_bytes = extent.send * BytesOf(a_.dtype);
     const uint64_t recv_bytes = extent.recv * BytesOf(a_.dtype);
     std::string why;
-    for (const auto& [pointer, bytes] : {std::pair<const void*, uint64_t>{a_.send, send_bytes},
-                                         std::pair<const void*, uint64_t>{a_.recv, recv_bytes}}) {
-      if (bytes == 0) continue;
-      const BlockPtr block = FindBlock(AddressOf(pointer), bytes, communicator_->device(), &why);
-      if (block == nullptr) return why;
-      call_.memory.push_back(block);
-    }
+    AddMemory(a_.send, send_bytes, &call_.read, &why);
+    AddMemory(a_.recv, recv_bytes, &call_.written, &why);
+    if (!why.empty()) return why;
     const uint64_t send = AddressOf(a_.send);
     const uint64_t recv = AddressOf(a_.recv);
     const bool overlap = send < recv + recv_bytes && recv < send + send_bytes;
     return overlap && !IsInPlace() ? "send and recv overlap, and not as in place" : "";
+  }
+
+  void AddMemory(const void* pointer, uint64_t bytes, std::vector<BlockPtr>* blocks,
+                 std::string* why) const {
+    if (bytes == 0 || !why->empty()) return;
+    const BlockPtr block = FindBlock(AddressOf(pointer), bytes, communicator_->device(), why);
+    if (block != nullptr) blocks->push_back(block);
   }
 
   bool IsInPlace() const {

@@ -148,15 +148,17 @@ bool Communicator::AwaitTurn(uint64_t ticket) {
 }
 
 void Communicator::Run(const std::vector<Call>& calls) {
-  std::vector<BlockPtr> memory;
+  std::vector<BlockPtr> read;
+  std::vector<BlockPtr> written;
   for (const Call& call : calls) {
-    memory.insert(memory.end(), call.memory.begin(), call.memory.end());
+    read.insert(read.end(), call.read.begin(), call.read.end());
+    written.insert(written.end(), call.written.begin(), call.written.end());
     if (!call.fails) continue;
     SetError(kRemote, "FAKE_NCCL_ASYNC_FAIL_AT at rank " + std::to_string(rank_));
     return AwaitAbort();
   }
   const Operation& first = calls.front().what;
-  const Use use(std::move(memory));
+  const Use use(*calls.front().stream, std::move(read), std::move(written));
   if (!use.why().empty()) {
     return SetError(Fail(kUnhandledCuda, NameOf(first.kind) + (": " + use.why())), use.why());
   }

@@ -15,8 +15,8 @@ enum class Kind { kAllReduce, kBroadcast, kReduce, kAllGather, kReduceScatter, k
 // Bytes of the largest scalar of a PreMulSum.
 constexpr size_t kScaleBytes = 8;
 
-// What all ranks of a collective must have in common, and the scalar, which each may have its own
-// of. It travels between processes, so it holds no address.
+// What all ranks of a collective must have in common, and the scalar and the time, which each may
+// have its own of. It travels between processes, so it holds no address.
 struct Operation {
   Kind kind;
   int32_t dtype;
@@ -24,6 +24,7 @@ struct Operation {
   int32_t root;  // of a send or recv: the peer
   uint64_t count;
   unsigned char scale[kScaleBytes];
+  int64_t time_us;  // simulated, of the rank's stream
 
   bool IsPointToPoint() const { return kind == Kind::kSend || kind == Kind::kRecv; }
   bool IsReduction() const {
@@ -36,7 +37,7 @@ const char* NameOfDtype(int dtype);
 const char* NameOfOp(int op);
 size_t BytesOf(int dtype);
 std::string Describe(const Operation& operation);
-bool AreAlike(const Operation& a, const Operation& b);  // all but the scalar
+bool AreAlike(const Operation& a, const Operation& b);  // all but the scalar and the time
 
 // One call of a rank, until its stream has carried it out.
 struct Call {
@@ -44,7 +45,8 @@ struct Call {
   const std::byte* send;
   std::byte* recv;
   StreamPtr stream;
-  std::vector<BlockPtr> memory;
+  std::vector<BlockPtr> read;
+  std::vector<BlockPtr> written;
   bool fails;  // FAKE_NCCL_ASYNC_FAIL_AT
 };
 

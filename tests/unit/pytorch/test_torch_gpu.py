@@ -3,6 +3,7 @@
 import itertools
 import threading
 
+import fake_core
 import pytest
 import torch
 
@@ -14,16 +15,12 @@ from horovod.torch.placements import on_devices
 
 
 class PlayedStream:
-    """Notes which streams it waits for."""
+    """As torch's: the address of the driver's stream."""
 
     numbers = itertools.count(100)
 
     def __init__(self):
         self.cuda_stream = next(self.numbers)
-        self.waited_for = []
-
-    def wait_stream(self, other):
-        self.waited_for.append(other)
 
 
 class PlayedEvent:
@@ -65,6 +62,14 @@ class PlayedGpu(devices.CudaDevice):
 
 
 @pytest.fixture
+def outputs(core, monkeypatch):
+    """What the core gives back, one for each tensor on the GPU."""
+    outputs, wait = [], core.wait
+    monkeypatch.setattr(core, "wait", lambda *arguments: outputs.extend(made := wait(*arguments)) or made)
+    return outputs
+
+
+@pytest.fixture
 def gpu(core, monkeypatch):
     """All tensors are on a GPU, by which the job carries out everything that is not of int16."""
     core.size = 2
@@ -82,7 +87,7 @@ def gpu(core, monkeypatch):
     return played
 
 
-def test_the_core_gets_addresses_of_the_device_its_stream_and_the_event(core, gpu):
+def test_the_core_gets_addresses_of_the_device_its_stream_and_the_event(core, gpu, outputs):
     tensor = torch.ones(3)
     handle = hvd.allreduce_async_(tensor, name="x", op=hvd.Sum)
     (request,) = core.requests
@@ -93,7 +98,7 @@ def test_the_core_gets_addresses_of_the_device_its_stream_and_the_event(core, gp
     assert gpu.events[0].stream is gpu.current
     assert hvd.synchronize(handle) is tensor
     assert tensor.tolist() == [2, 2, 2]
-    assert gpu.current.waited_for == [] and gpu.lent == []
+    assert [output.followers for output in outputs] == [[gpu.current.cuda_stream]] and gpu.lent == []
     assert not any(thread.name == "hvd-deferred" for thread in threading.enumerate())
 
 
@@ -129,24 +134,20 @@ def test_negated_views(core, gpu):
     assert hvd.allreduce(real, op=hvd.Sum).tolist() == [-2, -2, -2]
 
 
-def test_gathered_rows_come_in_memory_of_torch(core, gpu):
-    outputs = []
-    wait = core.wait
-    core.wait = lambda *arguments: outputs.extend(made := wait(*arguments)) or made
+def test_gathered_rows_come_in_memory_of_torch(core, gpu, outputs):
     assert hvd.allgather(torch.ones(2)).tolist() == [1] * 4
     received, counts = hvd.alltoall(torch.arange(4), splits=torch.tensor([1, 3]))
     assert received.tolist() == [0, 0] and counts.tolist() == [1, 1]
     assert hvd.reducescatter(torch.ones(4), op=hvd.Sum).tolist() == [2, 2]
     assert [output.device for output in outputs] == [0, 0, core.HOST_DEVICE, 0]
-    released = [output.released_on for output in outputs if output.device == 0]
-    assert released == [gpu.current.cuda_stream] * 3
+    followers = [output.followers for output in outputs if output.device == 0]
+    assert followers == [[gpu.current.cuda_stream]] * 3
     assert received.data_ptr() != outputs[1].tensor.data_ptr()
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_another_stream_that_takes_the_result_waits(core, gpu, stride):
+def test_another_stream_that_takes_the_result_waits(core, gpu, outputs, stride):
     tensor = torch.as_strided(torch.ones(8), (4,), (stride,))
-    submitted = gpu.current
     handles = [
         hvd.allreduce_async(tensor, op=hvd.Sum),
         hvd.allreduce_async_(tensor, op=hvd.Sum),
@@ -155,12 +156,20 @@ def test_another_stream_that_takes_the_result_waits(core, gpu, stride):
     ]
     gpu.current = PlayedStream()
     results = [hvd.synchronize(handle) for handle in handles]
-    assert gpu.current.waited_for == [submitted] * 4
+    assert [output.followers for output in outputs] == [[gpu.current.cuda_stream]] * 5
     assert all(stream is gpu.current for _, stream in gpu.lent)
     lent = [tensor for tensor, _ in gpu.lent]
     assert any(tensor is results[0] for tensor in lent)
     assert all(any(tensor is result for tensor in lent) for result in results[3])
     assert not any(tensor is results[2] for tensor in lent), "it was made by the stream that is current now"
+
+
+def test_no_stream_waits_before_somebody_asks_for_the_result(core, gpu, outputs):
+    handles = [hvd.allreduce_async_(torch.ones(2), op=hvd.Sum) for _ in range(2)]
+    assert hvd.synchronize(handles[1]).tolist() == [2, 2]
+    assert [output.followers for output in outputs] == [[gpu.current.cuda_stream]]
+    hvd.synchronize(handles[0])
+    assert len(outputs) == 2
 
 
 def test_memory_and_event_live_until_the_operation_is_complete(core, gpu):
@@ -210,12 +219,20 @@ def test_a_stream_that_captures_a_graph_is_refused_before_anything_is_sent(core,
     assert core.requests == []
 
 
-def test_a_capture_in_another_stream_cannot_wait_for_an_operation(core, gpu):
-    handle = hvd.allreduce_async_(torch.ones(2), op=hvd.Sum)
-    gpu.current, gpu.capturing = PlayedStream(), True
-    with pytest.raises(ValueError, match=r"captures a graph.*synchronize before"):
+def test_a_capture_that_cannot_wait_for_an_operation_leaves_its_handle(core, gpu, outputs, monkeypatch):
+    tensor = torch.ones(2)
+    handle = hvd.allreduce_async_(tensor, op=hvd.Sum)
+    follow = fake_core.Output.follow
+    monkeypatch.setattr(fake_core.Output, "follow", refuse)
+    with pytest.raises(TimeoutError, match="captures a graph"):
         hvd.synchronize(handle)
-    assert gpu.current.waited_for == []
+    monkeypatch.setattr(fake_core.Output, "follow", follow)
+    assert hvd.synchronize(handle) is tensor
+
+
+def refuse(output, stream):
+    """As the core does where the stream captures a graph."""
+    raise TimeoutError("the current stream captures a graph")
 
 
 def test_a_job_without_nccl_stages_everything(core, gpu):

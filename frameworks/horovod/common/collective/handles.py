@@ -145,13 +145,14 @@ class Handles:
         return handle
 
     def poll(self, handle: int) -> bool:
-        """Whether ``synchronize(handle)`` would return at once.
+        """Whether an operation is complete, so that ``synchronize(handle)`` returns at once.
 
         Args:
             handle: of an asynchronous operation.
 
         Returns:
-            True when the operation is complete, or has failed.
+            True when the operation is complete, or has failed. On a GPU it is complete when the GPU is done,
+            so the result may be used then, even without ``synchronize``.
         """
         return _core.poll(handle) if handle >= 0 else self._deferred.poll(handle)
 
