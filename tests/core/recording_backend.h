@@ -20,8 +20,9 @@ struct Record {
   std::vector<std::string> calls;
   std::vector<CollectiveSpec> specs;
   const Waker* waker = nullptr;
-  int64_t deadline_us = -1;  // of machines that are blocked
-  Status set_up_status;      // how setting up ends
+  int64_t deadline_us = -1;              // of machines that are blocked
+  Status set_up_status;                  // how setting up ends
+  std::shared_ptr<const DeviceEnd> end;  // of all collectives
   std::atomic<bool> may_set_up{true};
   std::atomic<bool> may_run{true};
 
@@ -33,10 +34,11 @@ struct Record {
 
 class RecordingMachine : public StepMachine {
  public:
-  RecordingMachine(std::shared_ptr<Record> record, std::vector<Piece> pieces,
+  RecordingMachine(std::shared_ptr<Record> record, const CollectiveSpec& spec,
                    const std::atomic<bool>* may_end, Status end)
       : record_(std::move(record)),
-        pieces_(std::move(pieces)),
+        pieces_(spec.pieces),
+        on_device_(spec.end),
         may_end_(may_end),
         end_(std::move(end)) {}
   ~RecordingMachine() override { record_->calls.emplace_back("machine gone"); }
@@ -46,6 +48,7 @@ class RecordingMachine : public StepMachine {
     for (const Piece& piece : pieces_) {
       std::memcpy(piece.output, piece.input, static_cast<size_t>(piece.bytes));
     }
+    if (on_device_ != nullptr) *on_device_ = record_->end;
     return end_.ok() ? Step::kDone : Step::kFailed;
   }
   Status status() const override { return end_; }
@@ -54,6 +57,7 @@ class RecordingMachine : public StepMachine {
  private:
   const std::shared_ptr<Record> record_;
   const std::vector<Piece> pieces_;
+  std::shared_ptr<const DeviceEnd>* const on_device_;
   const std::atomic<bool>* const may_end_;
   const Status end_;
 };
@@ -68,15 +72,14 @@ class RecordingBackend : public Backend {
   std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/, const Waker& waker) override {
     record_->calls.emplace_back("set up");
     record_->waker = &waker;
-    return std::make_unique<RecordingMachine>(record_, std::vector<Piece>(), &record_->may_set_up,
+    return std::make_unique<RecordingMachine>(record_, CollectiveSpec(), &record_->may_set_up,
                                               record_->set_up_status);
   }
 
   std::unique_ptr<StepMachine> Start(CollectiveSpec spec) override {
     record_->calls.push_back(std::string("start ") + Name(spec.kind));
     record_->specs.push_back(spec);
-    return std::make_unique<RecordingMachine>(record_, std::move(spec.pieces), &record_->may_run,
-                                              Status::Ok());
+    return std::make_unique<RecordingMachine>(record_, spec, &record_->may_run, Status::Ok());
   }
 
   void Abort() noexcept override { record_->calls.emplace_back("abort"); }

@@ -165,6 +165,72 @@ TEST(Memory, IsNotUsedBeforeItsAllocation) {
   EXPECT_EQ(cuMemFreeAsync(address, owner), 0);
 }
 
+// In whichever order the threads of the streams get on.
+TEST(Memory, IsForStreamsThatHaveWaitedForThoseThatUsedIt) {
+  const Environment environment("FAKE_GPU_STRICT", "0");
+  const Device device;
+  const Buffer<char> from(8);
+  const Buffer<char> to(8);
+  const TestStream writer;
+  const TestStream reader;
+  const TestEvent written;
+  EXPECT_EQ(cuMemsetD8Async(from.address(), 7, 8, writer), 0);
+  EXPECT_EQ(cuEventRecord(written, writer), 0);
+  cuMemcpyDtoDAsync_v2(to.address(), from.address(), 8, reader);
+  EXPECT_EQ(cuStreamSynchronize(reader), kCudaIllegalAddress);
+  EXPECT_TRUE(HasCalled(" is read on stream "));
+  fake_gpu_forget();
+  EXPECT_EQ(cuStreamWaitEvent(reader, written, 0), 0);
+  cuMemcpyDtoDAsync_v2(to.address(), from.address(), 8, reader);
+  EXPECT_EQ(cuStreamSynchronize(reader), 0);
+  EXPECT_EQ(static_cast<const char*>(to.data())[7], 7);
+}
+
+TEST(Memory, IsNotWrittenToOrFreedBesideAStreamThatReadsIt) {
+  const Environment environment("FAKE_GPU_STRICT", "0");
+  const Device device;
+  const Buffer<char> to(8);
+  const TestStream owner;
+  const TestStream reader;
+  const TestEvent made;
+  CudaAddress memory = 0;
+  EXPECT_EQ(cuMemAllocAsync(&memory, 8, owner), 0);
+  EXPECT_EQ(cuMemsetD8Async(memory, 7, 8, owner), 0);
+  EXPECT_EQ(cuEventRecord(made, owner), 0);
+  EXPECT_EQ(cuStreamWaitEvent(reader, made, 0), 0);
+  EXPECT_EQ(cuMemcpyDtoDAsync_v2(to.address(), memory, 8, reader), 0);
+  while (cuStreamQuery(reader) != 0) std::this_thread::yield();
+  std::thread([&] {  // which knows nothing of what the other thread has waited for
+    const Device here;
+    cuMemsetD8Async(memory, 8, 8, owner);
+    EXPECT_EQ(cuStreamSynchronize(owner), kCudaIllegalAddress);
+    EXPECT_TRUE(HasCalled(" is written to on stream "));
+    fake_gpu_forget();
+    cuMemFreeAsync(memory, owner);
+    EXPECT_EQ(cuStreamSynchronize(owner), kCudaIllegalAddress);
+    EXPECT_TRUE(HasCalled("cuMemFreeAsync: "));
+    fake_gpu_forget();
+  })
+      .join();
+}
+
+TEST(Time, IsThatOfKernelsAndOfEventsThatAreWaitedFor) {
+  const Environment environment;
+  const Device device;
+  const TestStream stream;
+  const TestStream other;
+  const TestEvent event;
+  fake_gpu_compute(stream, 1000);
+  EXPECT_EQ(cuEventRecord(event, stream), 0);
+  fake_gpu_compute(stream, 500);
+  fake_gpu_compute(other, 200);
+  EXPECT_EQ(fake_gpu_time(other), 200);
+  EXPECT_EQ(cuStreamWaitEvent(other, event, 0), 0);
+  fake_gpu_compute(other, 1);
+  EXPECT_EQ(fake_gpu_time(other), 1001);
+  EXPECT_EQ(fake_gpu_time(stream), 1500);
+}
+
 TEST(Memory, MisuseIsFound) {
   const Environment environment("FAKE_GPU_STRICT", "0");
   const Device device;

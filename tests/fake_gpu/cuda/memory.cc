@@ -168,6 +168,7 @@ void Use::Begin(const Stream& stream, const BlockPtr& block, bool writes) {
   ++block->users;
   if (!block->reached) why_ = block->Name() + " is used before its stream has allocated it";
   if (block->freed) why_ = block->Name() + " is used after its stream has freed it";
+  if (!why_.empty()) return;
   const auto follows = [&](int key, uint64_t piece, const char* what) {
     if (stream.order().Has(key, piece) || IsGone(key)) return;
     why_ = block->Name() + (writes ? " is written to" : " is read") + " on stream " +
@@ -177,10 +178,11 @@ void Use::Begin(const Stream& stream, const BlockPtr& block, bool writes) {
   if (block->written > 0) follows(block->writer, block->written, "wrote to");
   const uint64_t now = stream.order().Of(stream.key());
   if (!writes) {
-    block->read[stream.key()] = now;
+    if (why_.empty()) block->read[stream.key()] = now;
     return;
   }
   for (const auto& [key, piece] : block->read) follows(key, piece, "read");
+  if (!why_.empty()) return;
   block->read.clear();
   block->writer = stream.key();
   block->written = now;

@@ -109,6 +109,35 @@ TEST(Executor, ChoosesTheBackendByDevice) {
   EXPECT_EQ(rank.record()->specs[0].device, kGpu);
 }
 
+struct PlayedEnd : DeviceEnd {
+  Status HaveWait(int32_t /*device*/, void* /*stream*/) const override { return Status::Ok(); }
+  bool HasCome() const override { return come.load(); }
+  bool lost() const override { return false; }
+  std::atomic<bool> come{false};
+};
+
+TEST(Executor, TheEndOnADeviceGoesIntoTheHandles) {
+  Lone rank;
+  const auto end = std::make_shared<PlayedEnd>();
+  rank.record()->end = end;
+  std::vector<float> a(4);
+  std::vector<float> b(4);
+  std::vector<float> host(4);
+  const std::vector<HandlePtr> handles{rank.Submit("a", &a, kGpu), rank.Submit("b", &b, kGpu)};
+  const HandlePtr on_host = rank.Submit("host", &host);
+  ASSERT_OK(rank.Decide({handles[0], handles[1], on_host}));
+  ASSERT_OK(rank.Advance());
+  for (const HandlePtr& handle : handles) {
+    EXPECT_TRUE(handle->done.load() && handle->end == end && !handle->IsOver());
+    ASSERT_TRUE(handle->outputs.size() == 1);
+    EXPECT_TRUE(handle->outputs[0].end == end && handle->outputs[0].data == nullptr);
+    EXPECT_EQ(handle->outputs[0].device, kGpu);
+  }
+  EXPECT_TRUE(on_host->IsOver() && on_host->outputs.empty());
+  end->come.store(true);
+  EXPECT_TRUE(handles[0]->IsOver());
+}
+
 TEST(Executor, HandsOverStreamsAndEventsOfEachTensor) {
   Lone rank;
   int streams[2];
