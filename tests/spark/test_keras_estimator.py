@@ -14,7 +14,8 @@ from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.linalg import DenseVector
 
 from horovod.spark.keras import KerasEstimator
-from horovod.spark.keras.training import as_arrays, resumed
+from horovod.spark.keras.packing import unpacked
+from horovod.spark.keras.training import as_arrays, load_arrays
 
 PACKAGES = ["keras", "tf_keras"]
 # Its ranks load TensorFlow anew. That two of them average with tf_keras, too, is tried in tests/tf.
@@ -181,26 +182,36 @@ def test_what_the_model_was_compiled_with(keras: Any, tmp_path: Path) -> None:
     """Is what is not given; what is given goes before it."""
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
     model.compile("adam", "mae", metrics=["mse"], loss_weights=[0.5])
-    values = estimator(keras, tmp_path, model=model, optimizer=None, loss=None)._plan_values()
+
+    def told(**values: Any) -> dict[str, Any]:
+        one = estimator(keras, tmp_path, model=model, **values)
+        return unpacked(one._packed(one._plan_values()))
+
+    values = told(optimizer=None, loss=None)
     assert isinstance(values["optimizer"], keras.optimizers.Adam)
     assert (values["loss"], values["metrics"], values["loss_weights"]) == ("mae", ["mse"], [0.5])
-    values = estimator(keras, tmp_path, model=model, metrics=["mape"])._plan_values()
+    values = told(metrics=["mape"])
     assert (values["loss"], values["metrics"]) == ("mse", ["mape"])
 
 
-def test_a_run_of_another_model(keras: Any) -> None:
-    def compiled(*widths: int) -> Any:
+def test_a_run_of_another_model(session: Any, keras: Any, frame: Any, tmp_path: Path) -> None:
+    values: dict[str, Any] = {"backend": cases.InProcess(), "run_id": "one", "epochs": 1}
+    estimator(keras, tmp_path, **values).fit(frame)
+    for widths in ((2, 1), (2,)):
         model = keras.Sequential([keras.layers.Input((3,)), *map(keras.layers.Dense, widths)])
+        with pytest.raises(
+            ValueError, match=r"run 'one' has a checkpoint of another model .* another run_id"
+        ):
+            estimator(keras, tmp_path, model=model, **values).fit(frame)
+
+
+def test_a_checkpoint_has_the_learning_rate_of_one_rank(keras: Any) -> None:
+    def compiled() -> Any:
+        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
         model.compile(keras.optimizers.Adam(0.1), "mse")
         model.optimizer.build(model.trainable_variables)
         return model
 
-    checkpoint = as_arrays(compiled(1), {"done": 3}, 2)
-    again = compiled(1)
-    assert resumed(checkpoint, again, "one", 4)["done"] == 3
+    again = compiled()
+    assert load_arrays(as_arrays(compiled(), {"done": 3}, 2), again, 4)["done"] == 3
     assert float(np.asarray(again.optimizer.learning_rate)) == pytest.approx(0.2)
-    for widths in ((2, 1), (2,)):
-        with pytest.raises(
-            ValueError, match=r"run 'one' has a checkpoint of another model .* another run_id"
-        ):
-            resumed(checkpoint, compiled(*widths), "one", 4)

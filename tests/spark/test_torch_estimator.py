@@ -263,6 +263,14 @@ def test_integers_that_are_no_classes(session: Any, tmp_path: Path) -> None:
     assert all(row["triple__output"] == row["triple"] for row in rows)
 
 
+def test_a_row_that_is_left_over(session: Any, tmp_path: Path) -> None:
+    """Batches of 8, 8 and 1 would end in one that BatchNorm refuses."""
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+    values = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "epochs": 1}
+    fitted = estimator(tmp_path, backend=cases.InProcess(), **values).fit(cases.plane(session, 17))
+    assert fitted.getModel()[0].num_batches_tracked == 2
+
+
 def test_validation_by_a_column(session: Any, frame: Any, tmp_path: Path) -> None:
     odd = frame.selectExpr("x", "if(late, y + 3, y) as y", "late")
     fitted = estimator(tmp_path, backend=cases.InProcess(), validation="late").fit(odd)

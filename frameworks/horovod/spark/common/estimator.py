@@ -14,7 +14,7 @@ from . import dataset as data
 from .backend import SparkBackend
 from .params import ESTIMATOR, MODEL, HasParams, with_params
 from .saving import NOT_SAVED, Saved, pickled
-from .training import Plan
+from .training import Plan, Training, train
 from .transform import Output, Predict, add_outputs
 
 _POSITIVE = (
@@ -40,8 +40,8 @@ class HorovodEstimator(Estimator, HasParams, Saved):
     """Trains a model with the rows of a DataFrame, on the executors of the application."""
 
     _framework: str
-    _train: Callable[..., Any]
-    """What each rank runs; that of rank 0 returns what ``_trained`` takes."""
+    _training: type[Training]
+    """What each rank runs; ``_trained`` takes what it returns on rank 0."""
 
     def fit(self, df: Any, params: Any = None) -> Any:
         """Trains the model.
@@ -115,7 +115,7 @@ class HorovodEstimator(Estimator, HasParams, Saved):
     def _fit_on(self, backend: Any, dataset: data.Dataset, values: bytes) -> Any:
         run_id = self.getRunId() or f"{self._framework}_{int(time.time())}_{uuid.uuid4().hex[:8]}"
         plan = Plan(dataset, self.getStore(), run_id, values, self._checkpoint(run_id))
-        found = backend.run(type(self)._train, args=(plan,), kwargs={}, env=self._env())[0]
+        found = backend.run(train, args=(self._training, plan), kwargs={}, env=self._env())[0]
         return self._trained(found, plan)
 
     def _plan_values(self) -> dict[str, Any]:
@@ -168,14 +168,10 @@ class HorovodEstimator(Estimator, HasParams, Saved):
             )
         return backend
 
-    def _has_checkpoint(self, run_id: str) -> bool:
-        store = self.getStore()
-        path = store.get_checkpoint_path(run_id)
-        return path is not None and bool(store.exists(path))
-
     def _checkpoint(self, run_id: str) -> bytes | None:
         store = self.getStore()
-        return bytes(store.read(store.get_checkpoint_path(run_id))) if self._has_checkpoint(run_id) else None
+        path = store.get_checkpoint_path(run_id)
+        return bytes(store.read(path)) if path is not None and store.exists(path) else None
 
 
 @with_params(*MODEL)

@@ -1,14 +1,17 @@
-"""What is the same for the ranks of all frameworks: what they are told, their batches, their checkpoints."""
+"""What each rank of an estimator does, whatever the framework, from what it is told to what it returns."""
 
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 import numpy as np
+
+from horovod.common import basics as hvd
 
 from .dataset import Dataset
 from .reader import Batches
@@ -35,6 +38,95 @@ class Plan:
         return found
 
 
+def train(kind: type[Training], plan: Plan) -> bytes | None:
+    """Trains on this rank. Returns on rank 0 what the driver makes the trained model of."""
+    training = kind(plan)
+    with tempfile.TemporaryDirectory() as folder:
+        return training.run(folder)
+
+
+class Training:
+    """The training of one rank. A framework says how a model is made ready, goes on and is trained."""
+
+    history: Any
+    done = 0
+    """Epochs that are trained."""
+    kept: bytes | None = None
+    """The last checkpoint, on rank 0."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.params = self.unpacked(plan.params())
+        hvd.init()
+        self.share = Share(plan, self.params, hvd.rank(), hvd.size())
+
+    def run(self, folder: str) -> bytes | None:
+        """Trains the epochs that are left. ``folder`` is empty, and removed afterwards."""
+        self.folder, self.history = folder, []
+        self.prepare()
+        if self.plan.checkpoint is not None:
+            try:
+                self.resume(self.plan.checkpoint)
+            except (KeyError, RuntimeError, ValueError) as error:
+                raise ValueError(
+                    f"the run {self.plan.run_id!r} has a checkpoint of another model or optimizer: choose "
+                    "another run_id"
+                ) from error
+        self.fit(self.epochs())
+        return self.result() if hvd.rank() == 0 else None
+
+    def epochs(self) -> range:
+        """Those to train: what is missing of ``epochs``, or so many more."""
+        asked = self.params["epochs"]
+        return range(self.done, asked if self.done < asked else self.done + asked)
+
+    def end_epoch(self, epoch: int) -> None:
+        """Keeps a checkpoint in the store, for a run of the same ``run_id``."""
+        self.done = epoch + 1
+        if hvd.rank() == 0:
+            self.kept = self.checkpoint()
+            path = self.plan.store.get_checkpoint_path(self.plan.run_id)
+            if path is not None:
+                self.plan.store.write(path, self.kept)
+
+    def unpacked(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The params, of those that were pickled."""
+        return values
+
+    def prepare(self) -> None:
+        """Sets seed and device, and makes the model ready."""
+        raise NotImplementedError
+
+    def resume(self, checkpoint: bytes) -> None:
+        """Takes over what a run has left: model, optimizer, ``history`` and ``done``.
+
+        Raises:
+            KeyError, RuntimeError, ValueError: it is that of another model.
+        """
+        raise NotImplementedError
+
+    def fit(self, epochs: range) -> None:
+        """Trains, validates, and calls ``end_epoch`` after each epoch on each rank."""
+        raise NotImplementedError
+
+    def checkpoint(self) -> bytes:
+        """What ``resume`` takes; it is called on rank 0."""
+        raise NotImplementedError
+
+    def result(self) -> bytes | None:
+        """What the driver gets; it is called on rank 0."""
+        return self.kept
+
+    def arrays(self, batch: Batch, names: str) -> list[np.ndarray]:
+        """The columns of a batch that a param names."""
+        return [numeric(batch, name) for name in self.params[names]]
+
+    def weights(self, batch: Batch) -> np.ndarray | None:
+        """Those of its rows, where they have any."""
+        name = self.params["sample_weight_col"]
+        return numeric(batch, name) if name else None
+
+
 class Share:
     """The data of one rank, in steps of which all ranks have the same number."""
 
@@ -44,30 +136,25 @@ class Share:
         self._columns = list(dataset.columns.values())
         self._rows = params["batch_size"]
         self._val_rows = params["val_batch_size"] or self._rows
-        self.steps = params["train_steps_per_epoch"] or _ceil(dataset.train_rows, size * self._rows)
+        rows = _ceil(dataset.train_rows, size)
+        if self._rows > 1:  # see _without_single_rows
+            rows = max(rows - 1, 1)
+        self.steps = params["train_steps_per_epoch"] or _ceil(rows, self._rows)
         has_val = params["validation"] is not None and dataset.val_path is not None and dataset.val_rows > 0
         asked = params["validation_steps_per_epoch"]
         self.val_steps = (asked or _ceil(dataset.val_rows, size * self._val_rows)) if has_val else 0
         self._train, self._val = self._of_module() if params["data_module"] else self._of_batches()
 
-    def epochs(self, done: int) -> range:
-        """Those to train when so many are: what is missing of ``epochs``, or so many more."""
-        asked = self._params["epochs"]
-        return range(done, asked if done < asked else done + asked)
-
     def train(self, epoch: int) -> Iterator[Batch]:
         """The batches of one epoch."""
-        return _exactly(self.steps, self._train, epoch)
+        own = self._train
+        return _exactly(
+            self.steps, (lambda n: _without_single_rows(own(n))) if self._rows > 1 else own, epoch
+        )
 
     def validate(self) -> Iterator[Batch]:
         """Those of validation."""
         return _exactly(self.val_steps, self._val, 0)
-
-    def save(self, checkpoint: bytes) -> None:
-        """On rank 0, for a run of the same ``run_id``."""
-        path = self._plan.store.get_checkpoint_path(self._plan.run_id)
-        if self._rank == 0 and path is not None:
-            self._plan.store.write(path, checkpoint)
 
     def _of_batches(self) -> tuple[Epoch, Epoch]:
         dataset = self._plan.dataset
@@ -152,6 +239,20 @@ def _exactly(steps: int, epochs: Epoch, first: int) -> Iterator[Batch]:
             return
         if left == before:
             raise ValueError(f"the data end {left} batches before the end of epoch {first}")
+
+
+def _without_single_rows(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same rows. A batch of one, which BatchNorm cannot be trained with, goes to that before it."""
+    last: Batch | None = None
+    for batch in batches:
+        if last is not None and len(next(iter(batch.values()))) == 1:
+            last = {name: np.concatenate([last[name], batch[name]]) for name in batch}
+            continue
+        if last is not None:
+            yield last
+        last = batch
+    if last is not None:
+        yield last
 
 
 def _ceil(rows: int, each: int) -> int:

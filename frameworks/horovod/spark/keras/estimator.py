@@ -14,7 +14,7 @@ from horovod.spark.common.training import Plan
 from horovod.spark.common.transform import Predict
 
 from .packing import archive, backend_of, model_of, package_of, packed, unpacked
-from .training import as_input, as_list, choose_gpu, compiled, load_arrays, train
+from .training import Training, as_input, as_list, choose_gpu, compiled, load_arrays
 
 _CUSTOM_OBJECTS = Row("custom_objects", "what Keras does not know of the model, by name", {})
 
@@ -43,7 +43,7 @@ class KerasEstimator(HorovodEstimator):
     """
 
     _framework = "keras"
-    _train = staticmethod(train)
+    _training = Training
 
     def _check(self) -> None:
         super()._check()
@@ -54,20 +54,15 @@ class KerasEstimator(HorovodEstimator):
                 raise ValueError(f"KerasEstimator: {name} must be set, or the model compiled")
 
     def _packed(self, values: dict[str, Any]) -> dict[str, Any]:
-        return packed(values)
-
-    def _unpacked(self, values: dict[str, Any]) -> dict[str, Any]:
-        return unpacked(values)
-
-    def _plan_values(self) -> dict[str, Any]:
-        values = super()._plan_values()
-        model = values["model"]
-        for name in ("optimizer", "loss"):
-            values[name] = values[name] or getattr(model, name, None)
+        """With what the model was compiled with, for all that is not given."""
+        model = values.get("model")
+        known = {name: getattr(model, name, None) for name in ("optimizer", "loss")}
         compiled = getattr(model, "_compile_config", None)  # the metrics of the model itself are made of it
-        for name in ("loss_weights", "metrics"):
-            values[name] = values[name] or (compiled and compiled.config.get(name))
-        return values
+        known |= {name: compiled and compiled.config.get(name) for name in ("loss_weights", "metrics")}
+        known = {name: value for name, value in known.items() if value and not self.getOrDefault(name)}
+        return packed({**values, **known})
+
+    _unpacked = staticmethod(unpacked)
 
     def _env(self) -> dict[str, str]:
         package = package_of(self.getModel())
@@ -111,11 +106,7 @@ class KerasModel(HorovodModel):
         """The model of Keras, compiled with the optimizer of the training."""
         return self.getModel()
 
-    def _packed(self, values: dict[str, Any]) -> dict[str, Any]:
-        return packed(values)
-
-    def _unpacked(self, values: dict[str, Any]) -> dict[str, Any]:
-        return unpacked(values)
+    _packed, _unpacked = staticmethod(packed), staticmethod(unpacked)
 
     def _predictor(self) -> Callable[[], Predict]:
         pickled = cloudpickle.dumps((archive(self.getModel()), self.getCustomObjects()))

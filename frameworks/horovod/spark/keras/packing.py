@@ -50,17 +50,17 @@ def backend_of(package: str) -> str:
     return str(importlib.import_module(package).backend.backend())
 
 
-def packed(params: Mapping[str, Any]) -> dict[str, Any]:
+def packed(values: dict[str, Any]) -> dict[str, Any]:
     """The params of a stage, to be pickled."""
-    found = dict(params)
+    found = dict(values)
     if found.get("model") is not None:
         found["model"] = archive(found["model"])
     return {**found, **{name: _config(found[name]) for name in _OBJECTS if name in found}}
 
 
-def unpacked(params: Mapping[str, Any]) -> dict[str, Any]:
+def unpacked(values: dict[str, Any]) -> dict[str, Any]:
     """The opposite."""
-    found = dict(params)
+    found = dict(values)
     if found.get("model") is not None:
         found["model"] = model_of(found["model"], found.get("custom_objects"))
     return {**found, **{name: _object(found[name]) for name in _OBJECTS if name in found}}

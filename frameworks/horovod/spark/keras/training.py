@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,101 +15,89 @@ import numpy as np
 
 from horovod.common import basics as hvd
 from horovod.common.collective.compression import NoneCompressor
-from horovod.spark.common.training import Batch, Plan, Share, numeric
+from horovod.spark.common import training as common
+from horovod.spark.common.training import Batch
 
 from .packing import backend_of, package_of, unpacked
 
 
-def train(plan: Plan) -> bytes | None:
-    """Trains, and returns the checkpoint of the last epoch on rank 0."""
-    params = unpacked(plan.params())
-    package = package_of(params["model"])
-    keras = importlib.import_module(package)
-    hvd.init()
-    choose_gpu(package, hvd.local_rank() if params["use_gpu"] else None)
-    if params["random_seed"] is not None:
-        keras.utils.set_random_seed(params["random_seed"])
-    share = Share(plan, params, hvd.rank(), hvd.size())
-    adapter = _adapter(package, keras)
-    params["optimizer"] = keras.optimizers.get(params["optimizer"])
-    model = compiled(params, _distributed(params, adapter))
-    state: dict[str, Any] = {"history": {}, "done": 0}
-    if plan.checkpoint is not None:
-        state = resumed(plan.checkpoint, model, params["run_id"], hvd.size())
-    return Training(keras, adapter, params, share, model, state).run()
-
-
-class Training:
+class Training(common.Training):
     """The training of one rank."""
 
-    def __init__(
-        self,
-        keras: Any,
-        adapter: Any,
-        params: Mapping[str, Any],
-        share: Share,
-        model: Any,
-        state: dict[str, Any],
-    ) -> None:
-        self._keras, self._adapter, self._params = keras, adapter, params
-        self._share, self._model = share, model
-        self._history: dict[str, list[float]] = state["history"]
-        self._done: int = state["done"]
-        self._sample: Any = None
-        self._checkpoint: bytes | None = None
+    def unpacked(self, values: dict[str, Any]) -> dict[str, Any]:
+        return unpacked(values)
 
-    def run(self) -> bytes | None:
-        """Trains the epochs that are left."""
-        share, is_first = self._share, hvd.rank() == 0
-        epochs = share.epochs(self._done)
-        if not self._model.built:
-            self._model(self._inputs(next(share.train(epochs.start))))
-        with tempfile.TemporaryDirectory() as folder:
-            best = self._best(folder) if is_first else None
-            self._model.fit(
-                self._data(self._of_epochs(epochs.start)),
-                initial_epoch=epochs.start,
-                epochs=epochs.stop,
-                steps_per_epoch=share.steps,
-                validation_data=self._data(self._of_validation) if share.val_steps else None,
-                validation_steps=share.val_steps or None,
-                shuffle=False,  # the batches are
-                callbacks=[*self._callbacks(), *([best] if best else []), self._recorder()],
-                verbose={0: 0, 1: 2}.get(self._params["verbose"], 1) if is_first else 0,
-            )
-            if best is not None and os.path.exists(best.filepath):
-                self._model.load_weights(best.filepath)
-                self._keep()
-        return self._checkpoint
+    def prepare(self) -> None:
+        params, package = self.params, package_of(self.params["model"])
+        self.keras = keras = importlib.import_module(package)
+        choose_gpu(package, hvd.local_rank() if params["use_gpu"] else None)
+        if params["random_seed"] is not None:
+            keras.utils.set_random_seed(params["random_seed"])
+        self.adapter = _adapter(package, keras)
+        params["optimizer"] = keras.optimizers.get(params["optimizer"])
+        self.model = compiled(params, _distributed(params, self.adapter))
+        self.history: dict[str, list[float]] = {}
+        self.sample: Any = None
+        """Inputs of a batch."""
 
-    def _of_epochs(self, start: int) -> Callable[[], Iterator[Any]]:
-        def batches() -> Iterator[Any]:
-            for epoch in itertools.count(start):
-                yield from map(self._prepared, self._share.train(epoch))
+    def resume(self, checkpoint: bytes) -> None:
+        state = load_arrays(checkpoint, self.model, hvd.size())
+        self.history, self.done = state["history"], state["done"]
 
-        return batches
+    def fit(self, epochs: range) -> None:
+        share, is_first = self.share, hvd.rank() == 0
+        if not self.model.built:
+            self.model(self._inputs(next(share.train(epochs.start))))
+        best = self._best() if is_first else None
+        self.model.fit(
+            self._data(lambda: map(share.train, itertools.count(epochs.start))),
+            initial_epoch=epochs.start,
+            epochs=epochs.stop,
+            steps_per_epoch=share.steps,
+            validation_data=self._data(lambda: iter(share.validate, None)) if share.val_steps else None,
+            validation_steps=share.val_steps or None,
+            shuffle=False,  # the batches are
+            callbacks=[
+                self.adapter.BroadcastGlobalVariablesCallback(0),
+                self.adapter.MetricAverageCallback(),
+                *(self.params["callbacks"] or ()),
+                *([best] if best else []),
+                self._recorder(),
+            ],
+            verbose={0: 0, 1: 2}.get(self.params["verbose"], 1) if is_first else 0,
+        )
+        if best is not None and os.path.exists(best.filepath):
+            self.model.load_weights(best.filepath)
+            self.kept = self.checkpoint()
 
-    def _of_validation(self) -> Iterator[Any]:
-        while True:
-            yield from map(self._prepared, self._share.validate())
+    def checkpoint(self) -> bytes:
+        shapes, inputs = (
+            [list(array.shape[1:]) for array in as_list(arrays)]
+            for arrays in (self.model(self.sample, training=False), self.sample)
+        )
+        state = {"history": self.history, "done": self.done, "shapes": shapes, "inputs": inputs}
+        return as_arrays(self.model, state, hvd.size())
 
     def _prepared(self, batch: Batch) -> tuple[Any, ...]:
-        params = self._params
-        labels = [numeric(batch, name) for name in params["label_cols"]]
-        shapes = params["label_shapes"] or _shapes(self._model, "outputs", labels)
+        labels, weights = self.arrays(batch, "label_cols"), self.weights(batch)
+        shapes = self.params["label_shapes"] or _shapes(self.model, "outputs", labels)
         fitted = _one_or_all([_reshaped(*pair) for pair in zip(labels, shapes, strict=True)])
-        weights = params["sample_weight_col"]
         pair = self._inputs(batch), fitted
-        return (*pair, numeric(batch, weights)) if weights else pair
+        return pair if weights is None else (*pair, weights)
 
     def _inputs(self, batch: Batch) -> Any:
-        return as_input(self._model, [numeric(batch, name) for name in self._params["feature_cols"]])
+        return as_input(self.model, self.arrays(batch, "feature_cols"))
 
-    def _data(self, batches: Callable[[], Iterator[Any]]) -> Any:
-        """Without end, as ``fit`` takes it."""
+    def _data(self, epochs: Callable[[], Iterator[Iterator[Batch]]]) -> Any:
+        """Batches without end, as ``fit`` takes them."""
+
+        def batches() -> Iterator[Any]:
+            for epoch in epochs():
+                yield from map(self._prepared, epoch)
+
         first = next(batches())
-        self._sample = first[0]
-        if backend_of(self._keras.__name__) != "tensorflow":
+        self.sample = first[0]
+        if backend_of(self.keras.__name__) != "tensorflow":
             return batches()
         import tensorflow as tf
 
@@ -119,47 +106,25 @@ class Training:
         )
         return tf.data.Dataset.from_generator(batches, output_signature=spec)
 
-    def _callbacks(self) -> list[Any]:
-        return [
-            self._adapter.BroadcastGlobalVariablesCallback(0),
-            self._adapter.MetricAverageCallback(),
-            *(self._params["callbacks"] or ()),
-        ]
-
-    def _best(self, folder: str) -> Any:
-        """The user's ModelCheckpoint, which saves weights in ``folder``."""
-        callback = self._params["checkpoint_callback"]
+    def _best(self) -> Any:
+        """The user's ModelCheckpoint, which saves weights in the folder."""
+        callback = self.params["checkpoint_callback"]
         if callback is not None:
-            callback.filepath = os.path.join(folder, "best.weights.h5")
+            callback.filepath = os.path.join(self.folder, "best.weights.h5")
             callback.save_weights_only = True
         return callback
 
     def _recorder(self) -> Any:
         """A callback that keeps the history, and a checkpoint of each epoch."""
-        training = self
+        training, base = self, self.keras.callbacks.Callback
 
-        base: Any = self._keras.callbacks.Callback
-
-        class Recorder(base):
+        class Recorder(base):  # type: ignore[misc,valid-type]
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-                training._record(epoch, logs or {})
+                for name, value in (logs or {}).items():
+                    training.history.setdefault(name, []).append(float(value))
+                training.end_epoch(epoch)
 
         return Recorder()
-
-    def _record(self, epoch: int, logs: Mapping[str, Any]) -> None:
-        for name, value in logs.items():
-            self._history.setdefault(name, []).append(float(value))
-        self._done = epoch + 1
-        if hvd.rank() == 0:
-            self._share.save(self._keep())
-
-    def _keep(self) -> bytes:
-        outputs = self._model(self._sample, training=False)
-        shapes = [list(output.shape[1:]) for output in as_list(outputs)]
-        inputs = [list(array.shape[1:]) for array in as_list(self._sample)]
-        state = {"history": self._history, "done": self._done, "shapes": shapes, "inputs": inputs}
-        self._checkpoint = as_arrays(self._model, state, hvd.size())
-        return self._checkpoint
 
 
 def compiled(params: Mapping[str, Any], optimizer: Any) -> Any:
@@ -202,20 +167,6 @@ def load_arrays(checkpoint: bytes, model: Any, size: int = 1) -> dict[str, Any]:
     if state["rate"] is not None:
         model.optimizer.learning_rate = state["rate"] * size
     return state
-
-
-def resumed(checkpoint: bytes, model: Any, run_id: str, size: int) -> dict[str, Any]:
-    """Likewise what an earlier run has left.
-
-    Raises:
-        ValueError: it is that of another model.
-    """
-    try:
-        return load_arrays(checkpoint, model, size)
-    except (KeyError, ValueError) as error:
-        raise ValueError(
-            f"the run {run_id!r} has a checkpoint of another model or optimizer: choose another run_id"
-        ) from error
 
 
 def as_input(model: Any, features: Sequence[np.ndarray]) -> Any:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
-import torch
-
 from horovod.spark.common.params import Row, with_params
-from horovod.spark.common.training import Plan
 from horovod.spark.torch import estimator as plain
 
-from .training import package_of, train
+from .training import Training, package_of
 
 
 @with_params(
@@ -50,7 +44,7 @@ class TorchEstimator(plain.TorchEstimator):
     """
 
     _framework = "lightning"
-    _train = staticmethod(train)
+    _training = Training
 
     def _needed(self) -> list[str]:
         needed = super()._needed()
@@ -68,16 +62,6 @@ class TorchEstimator(plain.TorchEstimator):
 
     def _is_plain(self) -> bool:
         return self.getModel() is not None and package_of(self.getModel()) is None
-
-    def _trained(self, found: Any, plan: Plan) -> Any:
-        state = torch.load(io.BytesIO(found), map_location="cpu", weights_only=True)
-        model = plan.params()["model"]
-        model.load_state_dict(state["model"])
-        model.eval()
-        metadata = self._metadata_of(plan, state["shapes"])
-        return self.get_model_class()(
-            **self._get_model_kwargs(model, state["history"], None, plan.run_id, metadata)
-        )
 
     def get_model_class(self) -> type:
         """The class of what ``fit`` returns."""

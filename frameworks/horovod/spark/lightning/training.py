@@ -5,23 +5,24 @@ from __future__ import annotations
 import importlib
 import io
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 import horovod.torch as hvd
-from horovod.spark.common.training import Batch, Plan, Share, numeric
+from horovod.spark.common import training as common
+from horovod.spark.common.training import Batch
 from horovod.spark.torch.training import (
     Losses,
     as_list,
     device_of,
     dtype_of,
     fitted,
-    label_dtypes,
     on_parameters,
-    tensors,
+    prepared,
+    saved,
+    shapes_of,
 )
 from horovod.torch.distributed import register
 
@@ -37,73 +38,77 @@ def package_of(model: Any) -> str | None:
     return next((PACKAGES[name] for name in PACKAGES if name in found), None)
 
 
-def train(plan: Plan) -> bytes | None:
-    """Trains, and returns weights and history on rank 0."""
-    hvd.init()
-    params = plan.params()
-    pl = importlib.import_module(package_of(params["model"]) or "lightning.pytorch")
-    if params["random_seed"] is not None:
-        pl.seed_everything(params["random_seed"] + hvd.rank(), verbose=False)
-    share = Share(plan, params, hvd.rank(), hvd.size())
-    with tempfile.TemporaryDirectory() as folder:
-        return Training(pl, plan, params, share, folder).run()
+class Training(common.Training):
+    """The training of one rank."""
 
+    def prepare(self) -> None:
+        params = self.params
+        self.pl = pl = importlib.import_module(package_of(params["model"]) or "lightning.pytorch")
+        if params["random_seed"] is not None:
+            pl.seed_everything(params["random_seed"] + hvd.rank(), verbose=False)
+        self.model = params["model"]
+        self.dtype = dtype_of(self.model)
+        self.module = self.model if package_of(self.model) else of_plain(pl, params)
+        kinds = (each for each in params["callbacks"] or () if isinstance(each, pl.callbacks.ModelCheckpoint))
+        self.best = next(kinds, None)
+        self.kept_at = os.path.join(self.folder, "kept.ckpt")
+        self.resumed_from: str | None = None
 
-class Training:
-    """The training of one rank. ``folder`` is empty, and removed afterwards."""
+    def resume(self, checkpoint: bytes) -> None:
+        """Lightning reads the file."""
+        self.resumed_from = path = os.path.join(self.folder, "resumed.ckpt")
+        with open(path, "wb") as file:
+            file.write(checkpoint)
+        self.done = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=False)["epoch"] + 1
 
-    def __init__(self, pl: Any, plan: Plan, params: Mapping[str, Any], share: Share, folder: str) -> None:
-        self._pl, self._plan, self._params, self._share, self._folder = pl, plan, params, share, folder
-        self._model = params["model"]
-        self._dtype = dtype_of(self._model)
-        self._module = self._model if package_of(self._model) else of_plain(pl, params)
-        self._keeper = keeper(pl, share, params["terminate_on_nan"], os.path.join(folder, "kept.ckpt"))
-        self._callbacks = [*(params["callbacks"] or ())]
-        self._best = next(
-            (each for each in self._callbacks if isinstance(each, pl.callbacks.ModelCheckpoint)), None
-        )
-
-    def run(self) -> bytes | None:
-        """Trains the epochs that are left."""
-        done, path = 0, None
-        if self._plan.checkpoint is not None:
-            path = os.path.join(self._folder, "resumed.ckpt")
-            with open(path, "wb") as file:
-                file.write(self._plan.checkpoint)
-            done = torch.load(path, map_location="cpu", weights_only=False)["epoch"] + 1
-        epochs = self._share.epochs(done)
-        trainer = self._pl.Trainer(**{**self._arguments(epochs.stop), **(self._params["trainer_args"] or {})})
-        sets = {"train": lambda number: self._share.train(epochs.start + number)}
-        if self._share.val_steps:
-            sets["val"] = lambda _: self._share.validate()
-        steps = {"train": self._share.steps, "val": self._share.val_steps}
+    def fit(self, epochs: range) -> None:
+        share = self.share
+        trainer = self.pl.Trainer(**{**self._arguments(epochs.stop), **(self.params["trainer_args"] or {})})
         loaders = {
-            f"{name}_dataloaders": Loader(read, steps[name], self._tensors) for name, read in sets.items()
+            "train_dataloaders": Loader(
+                lambda number: share.train(epochs.start + number), share.steps, self._tensors
+            )
         }
-        trainer.fit(self._module, **loaders, ckpt_path=path)
-        return self._found() if hvd.rank() == 0 else None
+        if share.val_steps:
+            loaders["val_dataloaders"] = Loader(lambda _: share.validate(), share.val_steps, self._tensors)
+        trainer.fit(self.module, **loaders, ckpt_path=self.resumed_from)
+
+    def checkpoint(self) -> bytes:
+        with open(self.kept_at, "rb") as file:
+            return file.read()
+
+    def result(self) -> bytes:
+        """The weights that the user's ModelCheckpoint has chosen, or the last ones."""
+        if self.best is not None and self.best.best_model_path:
+            kept = torch.load(self.best.best_model_path, map_location="cpu", weights_only=False)
+            self.module.load_state_dict(kept["state_dict"])
+        model = self.model.cpu().eval()
+        inputs, *_ = prepared(self, next(self.share.train(0)))
+        with torch.no_grad():
+            outputs = as_list(model(*inputs))
+        return saved(model=model.state_dict(), history=self.history, shapes=shapes_of(outputs))
 
     def _arguments(self, epochs: int) -> dict[str, Any]:
         """Of ``lightning.Trainer``."""
-        params, pl = self._params, self._pl
-        if self._best is not None:
-            self._best.dirpath = self._folder
+        params, pl = self.params, self.pl
+        if self.best is not None:
+            self.best.dirpath = self.folder
         found = {
             "accelerator": "gpu" if device_of(params).type == "cuda" else "cpu",
             "devices": hvd.local_size(),
             "num_nodes": hvd.cross_size(),
             "max_epochs": epochs,
-            "callbacks": [*self._callbacks, self._keeper],
+            "callbacks": [*(params["callbacks"] or ()), keeper(self)],
             "logger": params["logger"] or False,
             "log_every_n_steps": params["log_every_n_steps"],
             "profiler": params["profiler"],
             "accumulate_grad_batches": params["backward_passes_per_step"],
             "num_sanity_val_steps": 0,
-            "enable_checkpointing": self._best is not None,
+            "enable_checkpointing": self.best is not None,
             "enable_progress_bar": params["verbose"] > 1,
             "enable_model_summary": params["verbose"] > 1,
             "use_distributed_sampler": False,
-            "default_root_dir": self._folder,
+            "default_root_dir": self.folder,
         }
         if hvd.size() == 1:
             return found
@@ -116,32 +121,12 @@ class Training:
         return {**found, "strategy": strategy}
 
     def _tensors(self, batch: Batch) -> dict[str, torch.Tensor]:
-        params = self._params
-        found: dict[str, torch.Tensor] = {}
-        of_labels = label_dtypes(batch, params, self._dtype)
-        for names, shapes, dtypes in (
-            ("feature_cols", "input_shapes", params["input_dtypes"]),
-            ("label_cols", "label_shapes", of_labels),
-        ):
-            columns = [numeric(batch, name) for name in params[names]]
-            made = tensors(columns, params[shapes], dtypes or self._dtype)
-            found.update(zip(params[names], made, strict=True))
-        weight = params["sample_weight_col"]
-        return {**found, weight: tensors([numeric(batch, weight)], None, self._dtype)[0]} if weight else found
-
-    def _found(self) -> bytes:
-        """What the driver gets."""
-        if self._best is not None and self._best.best_model_path:
-            kept = torch.load(self._best.best_model_path, map_location="cpu", weights_only=False)
-            self._module.load_state_dict(kept["state_dict"])
-        model = self._model.cpu().eval()
-        batch = self._tensors(next(self._share.train(0)))
-        with torch.no_grad():
-            outputs = as_list(model(*(batch[name] for name in self._params["feature_cols"])))
-        shapes = [list(output.shape[1:]) for output in outputs]
-        file = io.BytesIO()
-        torch.save({"model": model.state_dict(), "history": self._keeper.history, "shapes": shapes}, file)
-        return file.getvalue()
+        """By the names of columns."""
+        params = self.params
+        inputs, labels, weights = prepared(self, batch)
+        found = dict(zip(params["feature_cols"], inputs, strict=True))
+        found |= zip(params["label_cols"], labels, strict=True)
+        return found if weights is None else {**found, params["sample_weight_col"]: weights}
 
 
 class Loader:
@@ -195,44 +180,40 @@ def of_plain(pl: Any, params: Mapping[str, Any]) -> Any:
     return Plain()
 
 
-def keeper(pl: Any, share: Share, ends_on_nan: bool, path: str) -> Any:
+def keeper(training: Training) -> Any:
     """A callback that keeps the history, and a checkpoint of each epoch."""
+    base: Any = training.pl.Callback
 
-    class Keeper(pl.Callback):
-        def __init__(self) -> None:
-            self.history: list[dict[str, float]] = []
-            self.size = 1  # of the job that the learning rates are for
+    class Keeper(base):
+        size = 1  # of the job that the learning rates are for
 
         def on_train_start(self, trainer: Any, module: Any) -> None:
+            factor, self.size = hvd.size() / self.size, hvd.size()
             for optimizer in trainer.optimizers:
                 for group in optimizer.param_groups:
-                    group["lr"] *= hvd.size() / self.size
+                    group["lr"] *= factor
             for config in trainer.lr_scheduler_configs:
                 if hasattr(config.scheduler, "base_lrs"):
-                    config.scheduler.base_lrs = [
-                        rate * hvd.size() / self.size for rate in config.scheduler.base_lrs
-                    ]
-            self.size = hvd.size()
+                    config.scheduler.base_lrs = [rate * factor for rate in config.scheduler.base_lrs]
 
         def on_train_batch_end(
             self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int
         ) -> None:
-            if ends_on_nan and outputs is not None and not torch.isfinite(outputs["loss"]).all():
+            is_checked = training.params["terminate_on_nan"] and outputs is not None
+            if is_checked and not torch.isfinite(outputs["loss"]).all():
                 raise ValueError(f"the loss of batch {number} is not finite (terminate_on_nan)")
 
         def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
             metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-            self.history.append({"epoch": trainer.current_epoch, **metrics})
-            trainer.save_checkpoint(path)
-            if hvd.rank() == 0:
-                with open(path, "rb") as file:
-                    share.save(file.read())
+            training.history.append({"epoch": trainer.current_epoch, **metrics})
+            trainer.save_checkpoint(training.kept_at)
+            training.end_epoch(trainer.current_epoch)
 
         def state_dict(self) -> dict[str, Any]:
-            return {"history": self.history, "size": self.size}
+            return {"history": training.history, "size": self.size}
 
         def load_state_dict(self, state: dict[str, Any]) -> None:
-            self.history, self.size = state["history"], state["size"]
+            training.history, self.size = state["history"], state["size"]
 
     return Keeper()
 

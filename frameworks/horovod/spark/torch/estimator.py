@@ -10,18 +10,33 @@ import cloudpickle
 import numpy as np
 import torch
 
+from horovod.spark.common import training as common
 from horovod.spark.common.estimator import HorovodEstimator, HorovodModel
 from horovod.spark.common.params import Row, with_params
-from horovod.spark.common.training import Plan
 from horovod.spark.common.transform import Predict
 
-from .training import as_list, dtype_of, tensors, train
+from .training import Training, as_list, dtype_of, tensors
 
 _INPUT_SHAPES = Row("input_shapes", "the shape of each input, -1 for the rows, where it is not its column's")
 _INPUT_DTYPES = Row(
     "input_dtypes", "the dtype of each input, such as 'int64', where it is not the parameters'"
 )
 _LOSS_CONSTRUCTORS = Row("loss_constructors", "functions that make the losses on the ranks, in place of loss")
+
+
+def on_cpu(values: dict[str, Any]) -> dict[str, Any]:
+    """A copy whose tensors are on the CPU, if the model is elsewhere: its reader may have no GPU."""
+    if not _is_elsewhere(values.get("model")):
+        return values
+    file = io.BytesIO()
+    torch.save(values, file, pickle_module=cloudpickle)
+    file.seek(0)
+    copied: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)
+    return copied
+
+
+def _is_elsewhere(model: Any) -> bool:
+    return model is not None and any(each.device.type != "cpu" for each in model.parameters())
 
 
 @with_params(
@@ -53,10 +68,9 @@ class TorchEstimator(HorovodEstimator):
     """
 
     _framework = "pytorch"
-    _train = staticmethod(train)
+    _training: type[common.Training] = Training
 
-    def _packed(self, values: dict[str, Any]) -> dict[str, Any]:
-        return on_cpu(values)
+    _packed = staticmethod(on_cpu)
 
     def _needed(self) -> list[str]:
         return [*super()._needed(), "optimizer"]
@@ -78,16 +92,19 @@ class TorchEstimator(HorovodEstimator):
         if self.getTrainMinibatchFn() and self.getBackwardPassesPerStep() > 1:
             raise ValueError("train_minibatch_fn makes the steps itself: set no backward_passes_per_step")
 
-    def _trained(self, found: Any, plan: Plan) -> Any:
+    def _trained(self, found: Any, plan: common.Plan) -> Any:
         state = torch.load(io.BytesIO(found), map_location="cpu", weights_only=True)
         params = plan.params()  # a model and an optimizer that are nobody's
         model, optimizer = params["model"], params["optimizer"]
         model.load_state_dict(state["model"])
         model.eval()
-        optimizer.load_state_dict(state["optimizer"])
+        if "optimizer" in state:
+            optimizer.load_state_dict(state["optimizer"])
         metadata = self._metadata_of(plan, state["shapes"])
         return self.get_model_class()(
-            **self._get_model_kwargs(model, state["history"], optimizer, plan.run_id, metadata)
+            **self._get_model_kwargs(
+                model, state["history"], optimizer if "optimizer" in state else None, plan.run_id, metadata
+            )
         )
 
     def get_model_class(self) -> type:
@@ -135,8 +152,7 @@ class TorchModel(HorovodModel):
 
         return predict
 
-    def _packed(self, values: dict[str, Any]) -> dict[str, Any]:
-        return on_cpu(values)
+    _packed = staticmethod(on_cpu)
 
     def _predictor(self) -> Callable[[], Predict]:
         values = on_cpu({"model": self.getModel(), "function": self.get_prediction_fn()})
@@ -153,18 +169,3 @@ class TorchModel(HorovodModel):
             return predict
 
         return load
-
-
-def on_cpu(values: dict[str, Any]) -> dict[str, Any]:
-    """A copy whose tensors are on the CPU, if the model is elsewhere: its reader may have no GPU."""
-    if not _is_elsewhere(values.get("model")):
-        return values
-    file = io.BytesIO()
-    torch.save(values, file, pickle_module=cloudpickle)
-    file.seek(0)
-    copied: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)
-    return copied
-
-
-def _is_elsewhere(model: Any) -> bool:
-    return model is not None and any(each.device.type != "cpu" for each in model.parameters())

@@ -12,53 +12,60 @@ import numpy as np
 import torch
 
 import horovod.torch as hvd
-from horovod.spark.common.training import Batch, Plan, Share, numeric
+from horovod.spark.common import training as common
+from horovod.spark.common.training import Batch
+
+Prepared = tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]
 
 
-def train(plan: Plan) -> bytes | None:
-    """Trains, and returns the checkpoint of the last epoch on rank 0."""
-    hvd.init()
-    return Training(plan).run()
-
-
-class Training:
+class Training(common.Training):
     """The training of one rank."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.params = params = plan.params()
+    def prepare(self) -> None:
+        """With the optimizer as the user has made it, until ``fit``."""
+        params = self.params
         if params["random_seed"] is not None:
             torch.manual_seed(params["random_seed"] + hvd.rank())
         self.device = device_of(params)
-        self.share = Share(plan, params, hvd.rank(), hvd.size())
         self.model: Any = params["model"].to(self.device)
         self.dtype = dtype_of(self.model)
-        plain = on_parameters(params["optimizer"], self.model)
-        self.history: list[dict[str, Any]] = []
+        self.optimizer = on_parameters(params["optimizer"], self.model)
         self.shapes: list[list[int]] = []
-        self.done = 0
-        if plan.checkpoint is not None:
-            self._resume(plan.checkpoint, plain)
-        self.loss = Losses(params, self.model, plain)
-        self.optimizer = self._distributed(plain)
 
-    def run(self) -> bytes | None:
-        """Trains the epochs that are left."""
-        checkpoint = None
-        for epoch in self.share.epochs(self.done):
+    def resume(self, checkpoint: bytes) -> None:
+        state = torch.load(io.BytesIO(checkpoint), map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.history, self.done = state["history"], state["done"]
+
+    def fit(self, epochs: range) -> None:
+        self.loss = Losses(self.params, self.model, self.optimizer)
+        self.optimizer = self._distributed(self.optimizer)
+        for epoch in epochs:
             entry: dict[str, Any] = {"epoch": epoch, "train": self._train(epoch)}
             if self.share.val_steps:
                 entry["validation"] = self._validate()
             self.history.append(entry)
+            self.end_epoch(epoch)
             if hvd.rank() == 0:
-                self.done = epoch + 1
-                checkpoint = self._checkpoint()
-                self.share.save(checkpoint)
                 self._tell(entry)
-        return checkpoint
+
+    def checkpoint(self) -> bytes:
+        """The learning rate in it is that of one rank."""
+        optimizer = copy.deepcopy(self.optimizer.state_dict())
+        for group in optimizer["param_groups"]:
+            group["lr"] /= hvd.size()
+        return saved(
+            model=self.model.state_dict(),
+            optimizer=optimizer,
+            history=self.history,
+            done=self.done,
+            shapes=self.shapes,
+        )
 
     def _train(self, epoch: int) -> dict[str, Any]:
         self.model.train()
-        means = Means(self)
+        means = Means(self.params)
         passes, count = self.params["backward_passes_per_step"], self.share.steps
         step = self.params["train_minibatch_fn"]
         for number, batch in enumerate(self.share.train(epoch), 1):
@@ -75,12 +82,12 @@ class Training:
                     self.optimizer.step()
                     self.optimizer.zero_grad()
             means.add(loss, outputs, labels)
-            self.shapes = [list(output.shape[1:]) for output in outputs]
+            self.shapes = shapes_of(outputs)
         return means.of_all_ranks()
 
     def _validate(self) -> dict[str, Any]:
         self.model.eval()
-        means = Means(self)
+        means = Means(self.params)
         with torch.no_grad():
             for batch in self.share.validate():
                 inputs, labels, weights = self._prepared(batch)
@@ -88,18 +95,10 @@ class Training:
                 means.add(self.loss(outputs, labels, weights), outputs, labels)
         return means.of_all_ranks()
 
-    def _prepared(self, batch: Batch) -> tuple[list[Any], list[Any], Any]:
-        params = self.params
-
-        def some(names: list[str], shapes: Any, dtypes: Any = None) -> list[Any]:
-            arrays = [numeric(batch, name) for name in names]
-            found = tensors(arrays, shapes, dtypes or self.dtype)
-            return [tensor.to(self.device) for tensor in found]
-
-        weights = some([params["sample_weight_col"]], None)[0] if params["sample_weight_col"] else None
-        inputs = some(params["feature_cols"], params["input_shapes"], params["input_dtypes"])
-        labels = some(params["label_cols"], params["label_shapes"], label_dtypes(batch, params, self.dtype))
-        return inputs, labels, weights
+    def _prepared(self, batch: Batch) -> Prepared:
+        inputs, labels, weights = prepared(self, batch)
+        inputs, labels = ([tensor.to(self.device) for tensor in each] for each in (inputs, labels))
+        return inputs, labels, None if weights is None else weights.to(self.device)
 
     def _distributed(self, optimizer: Any) -> Any:
         for group in optimizer.param_groups:
@@ -112,39 +111,37 @@ class Training:
             optimizer, self.model.named_parameters(), compression=compression, backward_passes_per_step=passes
         )
 
-    def _resume(self, checkpoint: bytes, optimizer: Any) -> None:
-        state = torch.load(io.BytesIO(checkpoint), map_location=self.device, weights_only=True)
-        try:
-            self.model.load_state_dict(state["model"])
-            optimizer.load_state_dict(state["optimizer"])
-        except (RuntimeError, ValueError) as error:
-            run = self.params["run_id"]
-            raise ValueError(
-                f"the run {run!r} has a checkpoint of another model or optimizer: choose another run_id"
-            ) from error
-        self.history, self.done = state["history"], state["done"]
-
-    def _checkpoint(self) -> bytes:
-        """The learning rate in it is that of one rank."""
-        optimizer = copy.deepcopy(self.optimizer.state_dict())
-        for group in optimizer["param_groups"]:
-            group["lr"] /= hvd.size()
-        state = {
-            "model": self.model.state_dict(),
-            "optimizer": optimizer,
-            "history": self.history,
-            "done": self.done,
-            "shapes": self.shapes,
-        }
-        file = io.BytesIO()
-        torch.save(state, file)
-        return file.getvalue()
-
     def _tell(self, entry: Mapping[str, Any]) -> None:
         if self.params["verbose"]:
             print(entry, flush=True)
         for callback in self.params["callbacks"] or ():
             callback(entry)
+
+
+def prepared(training: Any, batch: Batch) -> Prepared:
+    """Inputs, labels, and weights of rows, as the model of a training with a ``dtype`` takes them."""
+    params, dtype = training.params, training.dtype
+    inputs, labels = (training.arrays(batch, names) for names in ("feature_cols", "label_cols"))
+    # Integers may be classes; all else is of the dtype of the model.
+    of_labels = [torch.int64 if array.dtype.kind in "iu" else dtype for array in labels]
+    weights = training.weights(batch)
+    return (
+        tensors(inputs, params["input_shapes"], params["input_dtypes"] or dtype),
+        tensors(labels, params["label_shapes"], of_labels),
+        None if weights is None else tensors([weights], None, dtype)[0],
+    )
+
+
+def saved(**state: Any) -> bytes:
+    """What ``torch.save`` makes of it."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+def shapes_of(outputs: Sequence[torch.Tensor]) -> list[list[int]]:
+    """Of one row of each."""
+    return [list(output.shape[1:]) for output in outputs]
 
 
 class Losses:
@@ -168,10 +165,9 @@ class Losses:
 class Means:
     """The means of loss and metrics over the batches of an epoch, of all ranks."""
 
-    def __init__(self, training: Training) -> None:
-        labels = training.params["label_cols"]
-        metrics = training.params["metrics"] or ()
-        groups = [as_list(group) for group in metrics]
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        labels = params["label_cols"]
+        groups = [as_list(group) for group in params["metrics"] or ()]
         self._groups = [group * len(labels) if len(group) == 1 else group for group in groups]
         self._names = [[f"group_{number}_{label}" for label in labels] for number in range(len(groups))]
         self._sums = torch.zeros(1 + sum(map(len, self._names)), dtype=torch.float64)
@@ -262,11 +258,6 @@ def tensors(
             )
         found.append(made)
     return found
-
-
-def label_dtypes(batch: Batch, params: Mapping[str, Any], dtype: torch.dtype) -> list[torch.dtype]:
-    """Integers, which may be classes, have 64 bits; all else is of the dtype of the model."""
-    return [torch.int64 if batch[name].dtype.kind in "iu" else dtype for name in params["label_cols"]]
 
 
 def dtype_of(model: torch.nn.Module) -> torch.dtype:
