@@ -41,8 +41,9 @@ def test_the_code_of_the_page(cluster: Any, tmp_path: Path) -> None:
     assert "{'step': 2}" in output and "[0, 1]" in output
 
 
+# How elastic jobs go on is tried by test_ray_elastic.py and test_ray_kills.py.
 @pytest.mark.parametrize(
-    "options", [[], pytest.param(["--elastic"], marks=pytest.mark.slow)], ids=["static", "elastic"]
+    "options", [[], pytest.param(["--elastic"], marks=pytest.mark.full)], ids=["static", "elastic"]
 )
 def test_the_example(cluster: Any, options: list[str]) -> None:
     pytest.importorskip("sklearn")

@@ -56,7 +56,9 @@ def told_after(cluster: Any, where: str) -> float:
         name, pid = ranks[rank]
         floats = MEBIBYTES_64 if where == "allreduce" else 1000
         job = Running(executor, programs.starts if where == "start" else programs.reduces, floats)
-        time.sleep((0.3 if where == "start" else 4.0) + random.random())
+        if where != "start":
+            job.wait_for(1)
+        time.sleep(0.3 + random.random())
         if where == "raylet":
             victim.kill_raylet()
         else:

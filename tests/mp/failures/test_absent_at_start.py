@@ -48,7 +48,7 @@ def test_a_rank_that_ends_before_init_ends_the_job_at_once(transport: str, misde
 def test_a_rank_that_is_late_is_named(transport: str, misdeed: str) -> None:
     state = "" if misdeed == "sleep" else " (state T: stopped)"
     reason = "no link to rank 1 within" if misdeed == "stop-once-known" else "rank 1 never arrived"
-    env = {"HOROVOD_TRANSPORT": transport, "HOROVOD_START_TIMEOUT": str(within(4))}
+    env = {"HOROVOD_TRANSPORT": transport, "HOROVOD_START_TIMEOUT": str(within(2))}
     job = Job(3, "absent_at_start.py", misdeed, env=env)
     result = job.finish(within(60))
     headline = f"did not come through hvd.init() in time{state}; the job's status is 1"
@@ -81,7 +81,7 @@ UNWATCHED = {
 )
 def test_the_launcher_ends_a_start_that_no_rank_watches(transport: str, misdeed: str) -> None:
     headline, reason = UNWATCHED[misdeed]
-    seconds = within(3)
+    seconds = within(2)
     begin = time.monotonic()
     job = Job(
         3,
