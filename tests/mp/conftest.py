@@ -14,7 +14,9 @@ GLUE = str(Path(__file__).with_name("torch_glue.py"))
 @pytest.fixture(scope="session")
 def rank_server() -> Iterator[RankServer]:
     """The process that the ranks are forked from."""
-    with serve(["torch", "torch.utils.data", "horovod.torch"], HVD_TEST_GLUE=GLUE) as server:
+    # What the first optimizer of a process imports takes it two seconds.
+    loaded = ["torch", "torch._dynamo", "torch.utils.data", "horovod.torch"]
+    with serve(loaded, HVD_TEST_GLUE=GLUE) as server:
         yield server
 
 
