@@ -10,6 +10,8 @@ MP_JOBS ?= 4
 SLOW ?=
 # Each of these loads TensorFlow.
 TF_JOBS ?= 2
+# Each of these has an application of Spark of its own, with two executors.
+SPARK_JOBS ?= 2
 WERROR ?= OFF
 # Of the matrix: names of noxfile.py; all when empty.
 CELLS ?=
@@ -128,8 +130,10 @@ test-unit: build ## Run the Python tests that need one process
 test-mp: build $(VENV)/.front_doors ## Run the tests that start several processes
 	$(PYTEST) tests/mp -n $(MP_JOBS) --dist worksteal
 
-# Each file in one process: what it loads before the ranks are forked, and whichever Keras it settles on.
-TF_TESTS = $(PYTEST) tests/tf -n $(TF_JOBS) --dist loadfile
+# Each file in one process: what it loads before the ranks are forked, and whichever Keras it settles on. By the
+# number of their tests, files with few long ones would come last, and one core would wait for the other.
+BY_FILE = --dist loadfile --no-loadscope-reorder
+TF_TESTS = $(PYTEST) tests/tf -n $(TF_JOBS) $(BY_FILE)
 
 test-tf: build $(VENV)/.tensorflow ## Run the tests of TensorFlow and Keras
 	$(TF_TESTS)
@@ -138,11 +142,12 @@ test-ray: build $(VENV)/.ray ## Run the tests of horovod.ray, on a cluster of tw
 	@if $(BIN)/python -c "import ray"; then $(PYTEST) tests/ray; else echo "Skipped: no Ray in $(VENV)"; fi
 
 test-spark: build $(VENV)/.spark ## Run the tests of horovod.spark, on executors of this machine
-	@if $(BIN)/python -c "import pyspark" && java -version 2>/dev/null; then $(PYTEST) tests/spark; \
+	@if $(BIN)/python -c "import pyspark" && java -version 2>/dev/null; then \
+	  $(PYTEST) tests/spark -n $(SPARK_JOBS) $(BY_FILE) $(SPARK_TESTS); \
 	else echo "Skipped: no PySpark in $(VENV), or no Java"; fi
 
 test-jax: build $(VENV)/.jax ## Run the tests of JAX
-	@if $(BIN)/python -c "import jax, optax"; then $(PYTEST) tests/jx -n $(TF_JOBS) --dist loadfile; else echo "Skipped: no JAX in $(VENV)"; fi
+	@if $(BIN)/python -c "import jax, optax"; then $(PYTEST) tests/jx -n $(TF_JOBS) $(BY_FILE); else echo "Skipped: no JAX in $(VENV)"; fi
 
 # PyTorch, TensorFlow and MXNet in one environment, which must have numpy 1.
 test-mx: build ## Run the tests of MXNet, beside the other frameworks in one process
@@ -181,12 +186,13 @@ sim: venv ## Simulate SEEDS jobs of the negotiation (or SEED=N, FAULTS=1, SCALE=
 	$(BIN)/python scripts/simulate.py --seeds $(SEEDS) --ranks $(RANKS) --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults) $(if $(SCALE),--scale $(SCALE))
 
 test-full: export HVD_TEST_FULL := 1
-test-full: build $(VENV)/.tensorflow $(VENV)/.ray ## Run everything, the long tests too
+test-full: build $(VENV)/.tensorflow $(VENV)/.ray $(VENV)/.spark ## Run everything, the long tests too
 	@mkdir -p build
 	$(call core_tests,core-tests,)
 	$(BIN)/python -m pytest tests/unit tests/mp -m 'full or not full' --timeout 1200 -q
 	$(TF_TESTS) -m 'full or not full' --timeout 1200
 	$(BIN)/python -m pytest tests/ray -m 'full or not full' --timeout 1200 -q
+	$(MAKE) test-spark SPARK_TESTS="-m 'full or not full' --timeout 1200"
 	$(MAKE) test-arm
 
 # Debian's packages: g++-aarch64-linux-gnu qemu-user-static.
