@@ -69,6 +69,36 @@ def ranks_transform() -> None:
     np.testing.assert_allclose(gradient, 2 * total * size, rtol=1e-12)
 
 
+def ranks_reduce_in_place() -> None:
+    """Results lie where operands do, unless the program, or whoever called it, has a use for those."""
+    hvd.init()
+    size = hvd.size()
+    mine = numbers(hvd.rank(), 1000)
+    total = sum(numbers(rank, 1000) for rank in range(size))
+
+    def step(given: Any) -> Any:
+        made = given * 3
+        sums = hvd.allreduce([given, made, made], op=hvd.Sum)
+        return *sums, hvd.broadcast(made, 0), made - 1, given + 1
+
+    compiled, array = jax.jit(step), jnp.asarray(mine)
+    for _ in range(3):
+        found = compiled(array)
+        expected = (total, 3 * total, 3 * total, 3 * numbers(0, 1000), 3 * mine - 1, mine + 1)
+        for each, value in zip(found, expected, strict=True):
+            np.testing.assert_allclose(each, value, rtol=1e-12)
+        np.testing.assert_array_equal(array, mine)
+    lent = jax.jit(lambda x: hvd.allreduce(x, op=hvd.Sum), donate_argnums=0)(jnp.asarray(mine))
+    np.testing.assert_allclose(lent, total, rtol=1e-12)
+    text = jax.jit(lambda x: hvd.allreduce(x * 2)).lower(mine).compile().as_text()
+    (call,) = (line for line in text.splitlines() if "horovod_collective" in line)
+    assert "output_to_operand_aliasing={{1}: (1, {})}" in call
+
+
+def test_reductions_in_place(run_ranks) -> None:
+    run_ranks(3, ranks_reduce_in_place)
+
+
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_transformations(run_ranks, transport: str) -> None:
     run_ranks(3, ranks_transform, env={"HOROVOD_TRANSPORT": transport})

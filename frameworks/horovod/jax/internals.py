@@ -93,7 +93,9 @@ def is_tracing() -> bool:
     return not core.trace_state_clean()
 
 
-def call_in_order(ctx: Any, target: str, operands: Any, attributes: dict[str, Any]) -> Any:
+def call_in_order(
+    ctx: Any, target: str, operands: Any, attributes: dict[str, Any], in_place: bool = False
+) -> Any:
     """The lowering of a call to a function of ours, behind all such calls before it.
 
     Args:
@@ -101,11 +103,12 @@ def call_in_order(ctx: Any, target: str, operands: Any, attributes: dict[str, An
         target: the name under which the function is registered.
         operands: of the program.
         attributes: what the function is told beside them.
+        in_place: whether each result may lie where its operand does: XLA copies one that is needed later.
 
     Returns:
         The results.
     """
-    return _call_behind(ctx, target, operands, ctx.avals_in, attributes)
+    return _call_behind(ctx, target, operands, ctx.avals_in, attributes, in_place)
 
 
 def call_in_parts(
@@ -135,9 +138,12 @@ def call_in_parts(
     return _call_behind(ctx, take, tickets, [ticket] * len(tickets), attributes)
 
 
-def _call_behind(ctx: Any, target: str, operands: Any, avals: Any, attributes: dict[str, Any]) -> Any:
+def _call_behind(
+    ctx: Any, target: str, operands: Any, avals: Any, attributes: dict[str, Any], in_place: bool = False
+) -> Any:
     given, made = [_token(ctx), *operands], [None, *ctx.avals_out]
-    behind, *results = _call(target, given, [None, *avals], made, attributes)
+    places = {at: at for at in range(1, len(given))} if in_place else {}
+    behind, *results = _call(target, given, [None, *avals], made, attributes, places)
     alone = not isinstance(ctx.tokens_in.get(EFFECT), (tuple, list))
     token = mlir.TokenSet({EFFECT: behind if alone else (behind,)})
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(token))
@@ -149,8 +155,17 @@ def _token(ctx: Any) -> Any:
     return token[0] if isinstance(token, (tuple, list)) else token
 
 
-def _call(target: str, operands: Any, given: Any, made: Any, attributes: dict[str, Any]) -> Any:
-    """``given``, ``made``: what operands and results are; None: a token."""
+def _call(
+    target: str,
+    operands: Any,
+    given: Any,
+    made: Any,
+    attributes: dict[str, Any],
+    places: dict[int, int] | None = None,
+) -> Any:
+    """``given``, ``made``: what operands and results are; None: a token. ``places``: which result lies where
+    which operand does.
+    """
     call = mlir.custom_call(
         target,
         result_types=[mlir.token_type() if aval is None else _type_of(aval) for aval in made],
@@ -160,6 +175,7 @@ def _call(target: str, operands: Any, given: Any, made: Any, attributes: dict[st
         api_version=4,
         operand_layouts=list(map(_row_major, given)),
         result_layouts=list(map(_row_major, made)),
+        operand_output_aliases=places,
     )
     return call.results
 

@@ -114,7 +114,8 @@ def _lower(ctx: Any, *operands: Any, call: Call) -> Any:
         "splits": np.asarray(call.splits, np.int64),
     }
     if not call.parts:
-        return internals.call_in_order(ctx, library.TARGET, operands, attributes)
+        in_place = call.kind in _LIKE_INPUT
+        return internals.call_in_order(ctx, library.TARGET, operands, attributes, in_place)
     attributes = {
         **attributes,
         "name": f"{call.name or 'allreduce'}.part",
