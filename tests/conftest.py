@@ -4,6 +4,7 @@ are compiled once for all.
 
 import importlib.util
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from load import within
 _TESTS = Path(__file__).resolve().parent
 
 LIMIT = 120.0  # seconds for a test on an idle machine
+
+# What a script of the shell starts in the background ignores this signal, as do its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -50,6 +50,11 @@ class BareGpu {
     runtime_ = std::make_shared<nccl::GpuRuntime>(options);
   }
 
+  // Its tensors are freed behind what its stream has waited for.
+  ~BareGpu() { EXPECT_EQ(cuStreamSynchronize(stream_), 0); }
+  BareGpu(const BareGpu&) = delete;
+  BareGpu& operator=(const BareGpu&) = delete;
+
   static constexpr size_t kElements = 10;
 
   nccl::GpuRuntime& runtime() const { return *runtime_; }
