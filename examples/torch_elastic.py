@@ -80,7 +80,7 @@ def main() -> None:
     train(state)
     if hvd.rank() == 0:
         print(f"{accuracy(model, test_data):.1%} of the test images are recognised")
-        print(f"{state.starts} generations; the changes took {state.lost:.1f} s, from commit to next step")
+        print(f"{state.starts} generations; the changes took {state.lost:.3g} s, from commit to next step")
 
 
 if __name__ == "__main__":
