@@ -201,7 +201,7 @@ def choices(value: type) -> Iterator[str]:
 
 def params(value: type) -> Iterator[str]:
     """Those of a stage of Spark, and the methods that it shares with others."""
-    if rows := getattr(value, "_rows", None):
+    if value.__module__.startswith("horovod.spark.") and (rows := getattr(value, "_rows", None)):
         yield "| param | |\n|---|---|\n" + "\n".join(f"| `{row.name}` | {row.doc} |" for row in rows.values())
         yield from methods(
             next(base for base in value.__mro__ if base.__module__.endswith("common.estimator"))
