@@ -76,9 +76,10 @@ def _wait_for_token(tokens: Any, *how: Any) -> Any:
     try:
         return _wait_for_token_of_jax(tokens, *how)
     except Exception as error:
-        latest = dispatch.runtime_tokens.current_tokens.pop(EFFECT, None)  # of this thread
-        if any(token is not latest for token in tokens):
-            raise
+        latest = dispatch.runtime_tokens.current_tokens  # of this thread
+        if any(token is not latest.get(EFFECT) for token in tokens):
+            raise  # of another effect
+        del latest[EFFECT]
         logging.getLogger("horovod").warning("a compiled function that was called before failed: %s", error)
         return pxla.shard_arg_handlers[np.ndarray]([np.zeros(0, np.bool_)] * len(tokens), *how)
 
