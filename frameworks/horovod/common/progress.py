@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -157,14 +158,19 @@ def _report() -> Report:
         _core.topology()[0],
         0 if place is None else place.generation,
         time.monotonic(),
-        None if _now.step is None else int(_now.step),
-        None if _now.steps is None else int(_now.steps),
+        _whole(_now.step),
+        _whole(_now.steps),
         _now.epoch if _now.epoch is None or isinstance(_now.epoch, int) else float(_now.epoch),
         float(_now.samples),
         _core.counters()["waited_us"] / 1e6,
         time.process_time(),
         _resident_bytes(),
     )
+
+
+def _whole(number: float | None) -> int | None:
+    """None, too, for what is no number, such as the infinite length of a stream of batches."""
+    return int(number) if number is not None and math.isfinite(number) else None
 
 
 def _resident_bytes() -> int:

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -36,6 +37,13 @@ import threading
 from horovod.common import basics
 basics.init()
 print([thread.name for thread in threading.enumerate() if "progress" in thread.name])
+"""
+ENDLESS = """
+from horovod.common import basics
+from horovod.common.progress import progress
+basics.init()
+progress(3, steps=float("inf"))
+basics.shutdown()
 """
 COST = """
 import timeit
@@ -137,6 +145,20 @@ def test_top_shows_the_job_of_a_process(job: Launcher) -> None:
     assert ended.returncode == 1 and f"no job of yours with the process {pid}" in ended.stderr
 
 
+def test_a_stopped_launcher_has_not_ended(job: Launcher) -> None:
+    process = job.start("-np", "1", PROGRAM, "1000", "0.01")
+    pid = str(process.pid)
+    until(lambda: top(pid).returncode == 0)
+    process.send_signal(signal.SIGSTOP)
+    stopped, for_programs = top(pid), top(pid, "--json")
+    process.send_signal(signal.SIGCONT)
+    assert stopped.stdout.startswith(f"job {pid} does not answer: ") and stopped.returncode == 1
+    assert for_programs.stdout == "" and f"job {pid} does not answer" in for_programs.stderr
+    assert top(pid).stdout.startswith(f"job {pid}: 1 rank ")
+    process.terminate()
+    job.finish(process, 20)
+
+
 def test_top_shows_a_job_that_says_nothing(job: Launcher) -> None:
     process = job.start("-np", "2", sys.executable, "-c", "import time; time.sleep(60)")
 
@@ -199,6 +221,13 @@ def test_without_metrics_nothing_is_told(
     result = job.finish(process, 20)
     assert sorted(result.stdout.decode().split()) == [f"[{rank}]<stdout>:{threads}" for rank in (0, 1)]
     assert [each.name for each in tmp_path.iterdir()] == options[1:]
+
+
+def test_a_training_without_an_end_has_steps(job: Launcher, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    status, _, stderr = job.run("-np", "1", f"--metrics={path}", sys.executable, "-c", ENDLESS)
+    assert (status, stderr) == (0, b"")
+    assert (content(path)["step"], content(path)["steps"]) == (3, None)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="there is no keras")

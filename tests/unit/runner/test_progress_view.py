@@ -4,6 +4,8 @@ import json
 import math
 import os
 import socket
+import time
+import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -149,7 +151,7 @@ def test_places(text: str, found: list[places.Place]) -> None:
     assert places.parse(text) == found
 
 
-@pytest.mark.parametrize("text", ["65536", "node1:0", "metrics", "node1:x", "fd00::1:9100"])
+@pytest.mark.parametrize("text", ["65536", "node1:0", "metrics", "node1:x", "fd00::1:9100", "127.0.0.1"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="port"):
         places.parse(text)
@@ -189,6 +191,43 @@ def test_the_table_fits_80_columns_and_its_room() -> None:
     assert lines[-1].startswith("the others wait for rank 3 on")
     short = table.lines(view.snapshot(), 80, 10)
     assert len(short) == 10 and short[-2].strip() == "and 7 more ranks"
+
+
+def columns(line: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+def test_wide_characters_of_a_command_take_no_second_line() -> None:
+    view = seen(at(1.0, 1))
+    view.start(["python", "学習.py", "日本" * 30])
+    view.started(0, "node1", 1)
+    title, empty = (table.lines(job, 80)[0] for job in (view.snapshot(), {**view.snapshot(), "ranks": []}))
+    assert 79 <= columns(title) <= 80 and "学習.py" in title
+    assert 79 <= columns(empty) <= 80
+
+
+def test_a_job_that_does_not_answer_is_there() -> None:
+    (line,) = table.lines({"pid": 32751}, 80)
+    assert line.startswith("job 32751 does not answer: ") and len(line) <= 80
+
+
+def test_the_clock_of_the_host_may_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = View()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 0 <= view.snapshot()["seconds"] < 60
+
+
+def test_metrics_are_exact_and_bear_any_name_of_a_host() -> None:
+    view = seen(at(1.0, 12_345_678_901))
+    view.started(0, 'n\udcff"\\\n', 1)
+    own, other = socket.socketpair()
+    with own, other:
+        own.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        metrics.answer_http(other, view)
+        other.close()
+        told = own.recv(1 << 20)
+    assert b"\nhorovod_step 12345678901\n" in told
+    assert b'host="n?\\"\\\\\\n"' in told
 
 
 def test_a_job_that_says_nothing_is_told_how_to() -> None:

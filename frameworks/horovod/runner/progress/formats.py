@@ -66,7 +66,7 @@ def public(snapshot: Mapping[str, Any]) -> dict[str, Any]:
 
 def _metric(name: str, kind: str, text: str, samples: Iterable[tuple[str, float]]) -> list[str]:
     head = [f"# HELP horovod_{name} {text}", f"# TYPE horovod_{name} {kind}"]
-    return [*head, *(f"horovod_{name}{labels} {float(value):.10g}" for labels, value in samples)]
+    return [*head, *(f"horovod_{name}{labels} {value!r}" for labels, value in samples)]
 
 
 def _labels(row: Mapping[str, Any]) -> str:

@@ -158,7 +158,7 @@ def answer_http(connection: socket.socket, view: View) -> None:
     if method != "GET":
         status = "405 Method Not Allowed"
     elif path == "/metrics":
-        body = formats.prometheus(view.snapshot()).encode()
+        body = formats.prometheus(view.snapshot()).encode(errors="replace")
     elif path == "/status":
         kind, body = "application/json", encoded(formats.public(view.snapshot()))
     else:

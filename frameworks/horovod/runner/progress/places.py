@@ -13,6 +13,7 @@ Place = tuple[str, int] | str
 TRAINJOB = "trainjob"
 
 _PORT = re.compile(r"[0-9]{1,5}")
+_ADDRESS = re.compile(r"[0-9.]+")  # which lacks its port
 
 
 def parse(text: str) -> list[Place]:
@@ -29,7 +30,7 @@ def _place(text: str) -> Place:
         return LOOPBACK, int(text)
     if text == TRAINJOB:
         return TRAINJOB
-    if "/" in text or (":" not in text and "." in text):
+    if "/" in text or (":" not in text and "." in text and not _ADDRESS.fullmatch(text)):
         return absolute(text)
     try:
         return meeting.split(text)

@@ -1,6 +1,8 @@
 """A job as ``horovodrun top`` shows it, in lines that fit a terminal. Pure."""
 
+import itertools
 import shlex
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,15 +14,30 @@ _OTHERS = 4  # lines that are no rank's
 
 def lines(job: Mapping[str, Any], width: int, room: int | None = None) -> list[str]:
     """``room``: how many lines there may be, if not as many as it takes."""
-    ranks = job["ranks"]
+    ranks = job.get("ranks")
+    if ranks is None:
+        return [_cut(silent(job), width)]
     if not ranks:
-        return [_title(job)[:width], "no rank runs, or another launcher has started them"]
+        return [_cut(_title(job), width), "no rank runs, or another launcher has started them"]
     shown = ranks if room is None or len(ranks) + _OTHERS <= room else ranks[: max(1, room - _OTHERS - 1)]
     told = [_title(job), _progress(job), _HEAD, *map(_row, shown)]
     if len(shown) < len(ranks):
         told.append(f"     and {len(ranks) - len(shown)} more ranks")
     told.append(_waits(job))
-    return [line[:width] for line in told if line]
+    return [_cut(line, width) for line in told if line]
+
+
+def silent(job: Mapping[str, Any]) -> str:
+    """Of a job that does not answer."""
+    return f"job {job['pid']} does not answer: its horovodrun is stopped, or has no time for it"
+
+
+def _cut(line: str, width: int) -> str:
+    """What of a line fits into so many columns, of which some characters take two."""
+    if len(line) <= width // 2 or line.isascii():
+        return line[:width]
+    columns = itertools.accumulate(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
+    return line[: sum(end <= width for end in columns)]
 
 
 def _title(job: Mapping[str, Any]) -> str:

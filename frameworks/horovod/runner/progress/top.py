@@ -24,18 +24,22 @@ def run(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     is_once = arguments.once or arguments.json or not sys.stdout.isatty()
     with contextlib.suppress(KeyboardInterrupt):
-        seen = _snapshots(arguments.pid)
+        try:
+            folder = serving.folder()
+        except OSError as error:
+            print(f"horovodrun: {error}", file=sys.stderr)
+            return 1
+        seen = _snapshots(folder, arguments.pid)
         if not seen:
             print(f"horovodrun: {_none(arguments.pid)}", file=sys.stderr)
             return 1
         if is_once:
-            _show_once(arguments, seen)
-            return 0
+            return _show_once(arguments, seen)
         print(_HOME_AND_CLEAR, end="")
         while seen:
             _draw(seen)
             time.sleep(_PERIOD_SECONDS)
-            seen = _snapshots(arguments.pid)
+            seen = _snapshots(folder, arguments.pid)
         print("the job has ended")
     return 0
 
@@ -55,18 +59,14 @@ def _none(pids: Sequence[int]) -> str:
     return f"no job of yours{named} runs on this host (or in this container)"
 
 
-def _snapshots(pids: Sequence[int]) -> list[dict[str, Any]]:
-    try:
-        folder = serving.folder()
-        names = sorted(int(name) for name in os.listdir(folder) if name.isdecimal())
-    except OSError:
-        return []
-    found = (_ask(os.path.join(folder, str(pid))) for pid in names if not pids or pid in pids)
+def _snapshots(folder: str, pids: Sequence[int]) -> list[dict[str, Any]]:
+    names = sorted(int(name) for name in os.listdir(folder) if name.isdecimal())
+    found = (_ask(os.path.join(folder, str(pid)), pid) for pid in names if not pids or pid in pids)
     return [snapshot for snapshot in found if snapshot is not None]
 
 
-def _ask(path: str) -> dict[str, Any] | None:
-    """What a launcher says; None: it has ended, or says nothing."""
+def _ask(path: str, pid: int) -> dict[str, Any] | None:
+    """What a launcher says; None: it has ended. Of one that is stopped or too busy, only its pid."""
     data = b""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -76,21 +76,29 @@ def _ask(path: str) -> dict[str, Any] | None:
                 data += more
         found: dict[str, Any] = json.loads(data)
         return found
+    except FileNotFoundError:
+        return None
     except ConnectionRefusedError:  # of a launcher that was killed
         with contextlib.suppress(OSError):
             os.unlink(path)
+        return None
     except (OSError, ValueError):
-        pass
-    return None
+        return {"pid": pid}
 
 
-def _show_once(arguments: argparse.Namespace, seen: Sequence[dict[str, Any]]) -> None:
-    if arguments.json:
-        for snapshot in seen:
-            print(json.dumps(snapshot))
-        return
+def _show_once(arguments: argparse.Namespace, seen: Sequence[dict[str, Any]]) -> int:
+    """Returns the status: whether any job has answered."""
+    answered = [snapshot for snapshot in seen if "ranks" in snapshot]
     width = shutil.get_terminal_size().columns
-    print("\n\n".join("\n".join(table.lines(snapshot, width)) for snapshot in seen))
+    if arguments.json:
+        for snapshot in answered:
+            print(json.dumps(snapshot))
+        for snapshot in seen:
+            if snapshot not in answered:
+                print(f"horovodrun: {table.silent(snapshot)}", file=sys.stderr)
+    else:
+        print("\n\n".join("\n".join(table.lines(snapshot, width)) for snapshot in seen))
+    return 0 if answered else 1
 
 
 def _draw(seen: Sequence[dict[str, Any]]) -> None:

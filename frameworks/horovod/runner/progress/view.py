@@ -28,7 +28,7 @@ class View:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._begin = time.time()
+        self._begin = time.monotonic()
         self._command: list[str] = []
         self._status: int | None = None
         self._generation = 0
@@ -101,7 +101,7 @@ class View:
         return {
             "pid": os.getpid(),
             "command": command,
-            "seconds": round(time.time() - begin, 3),
+            "seconds": round(time.monotonic() - begin, 3),
             "status": status,
             "generation": generation or None,
             **of_job(ranks),
