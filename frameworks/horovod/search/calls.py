@@ -19,7 +19,7 @@ _LENGTH_BYTES = 8
 _TAG = 0x5EA6C4 << 24  # of requests, far from what programs count up from 0; one more for each kind
 _REQUEST, _REQUEST_DATA, _ANSWER, _ANSWER_DATA, _END, _END_DATA = range(_TAG, _TAG + 6)
 
-_RESULT = "result"
+_RESULT, _LEAVE = "result", "leave"
 
 Function = Callable[..., Any]
 
@@ -52,7 +52,8 @@ class Service:
 
     Args:
         functions: what may be asked, by name. They are called one at a time.
-        needed: those without which the search cannot go on: where one fails, it is over on all ranks.
+        needed: those without which the search cannot go on: where one fails, or the system fails any, it is
+            over on all ranks.
         teams: how many of them leave before the search ends.
         result: of the search, which every rank gets then; JSON can hold it.
     """
@@ -60,7 +61,7 @@ class Service:
     def __init__(
         self, functions: Mapping[str, Function], needed: Collection[str], teams: int, result: Function
     ) -> None:
-        self._functions = {**functions, "leave": self._leave, _RESULT: result}
+        self._functions = {**functions, _LEAVE: self._leave, _RESULT: result}
         self._needed = {*needed, _RESULT}
         self._left = teams
         self._problem: dict[str, Any] | None = None
@@ -105,13 +106,14 @@ class Service:
     def _answer(self, request: list[Any]) -> dict[str, Any]:
         name, *arguments = request
         with self._lock:
-            if self._problem is not None and name in self._needed:
+            if self._problem is not None and name != _LEAVE:
                 return self._problem
             try:
                 return {"is": _plain(self._functions[name](*arguments))}
             except Exception as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
-                if name in self._needed:
+                # A file of which a write has failed may end in half a line: nothing may be written behind it.
+                if name in self._needed or isinstance(error, OSError):
                     self._problem = answer
                 return answer
 

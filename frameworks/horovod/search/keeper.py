@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from horovod.bootstrap.text import escaped
+
 if TYPE_CHECKING:
     import optuna
 
@@ -108,7 +110,7 @@ class Keeper:
         if kind == "int":
             return trial.suggest_int(name, low, high, **options)
         value = trial.suggest_categorical(name, low)
-        return next(at for at, choice in enumerate(low) if choice == value and type(choice) is type(value))
+        return next(at for at, choice in enumerate(low) if _are_same(choice, value))
 
     def report(self, number: int, value: float, step: int) -> None:
         """How good a trial is after a step."""
@@ -135,8 +137,7 @@ class Keeper:
             first = next((each for each in errors if not each["follows"]), errors[0])
             trial.set_user_attr(_ERROR, {"rank": first["rank"], "traceback": first["error"]})
             self.study.tell(trial, state=state.FAIL)
-            last = str(first["error"]).strip().splitlines()[-1]
-            self._tell(f"trial {number} failed on rank {first['rank']}: {last}")
+            self._tell(f"trial {number} failed on rank {first['rank']}: {_headline(first['error'])}")
         elif is_pruned:
             self.study.tell(trial, state=state.PRUNED)
             self._tell(f"trial {number} pruned")
@@ -151,8 +152,10 @@ class Keeper:
         """The numbers of the best trials: one, or several where there are several directions."""
         if len(self.study.directions) > 1:
             return [trial.number for trial in self.study.best_trials]
-        complete = [trial for trial in self.trials() if trial["state"] == "COMPLETE"]
-        return [self.study.best_trial.number] if complete else []
+        try:
+            return [self.study.best_trial.number]
+        except ValueError:  # no trial is complete
+            return []
 
     def _tell_value(self, trial: optuna.Trial, values: Sequence[Sequence[float]]) -> None:
         given = [each for each in values if each]  # a rank that returns None leaves it to the others
@@ -163,7 +166,7 @@ class Keeper:
             self._tell(f"trial {trial.number} failed: {refusal}")
         else:
             self.study.tell(trial, means)
-            self._tell(f"trial {trial.number} gave {', '.join(f'{mean:.6g}' for mean in means)}")
+            self._tell(f"trial {trial.number} gave {', '.join(f'{mean:.4g}' for mean in means)}")
 
     def _refusal(self, given: Sequence[Sequence[float]], means: Sequence[float]) -> str | None:
         """Why values are none of the study, which takes them without a word otherwise."""
@@ -178,8 +181,8 @@ class Keeper:
     def _tell(self, what: str) -> None:
         best = self.best()
         is_one = len(best) == 1 and len(self.study.directions) == 1
-        found = f", best {self.study.best_value:.6g} (trial {best[0]})" if is_one else ""
-        self._say(f"search: {self._counted} of {self._wanted} trials{found}; {what}")
+        found = f", best {self.study.best_value:.4g} (trial {best[0]})" if is_one else ""
+        self._say(escaped(f"search: {self._counted} of {self._wanted} trials{found}; {what}"))
 
     def _take_over(self, whole: Collection[int] | None) -> None:
         """What an earlier process has left."""
@@ -205,6 +208,18 @@ class Keeper:
             storage.set_trial_user_attr(number, _ERROR, reason)
             self._counted += 1
         self.study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
+
+
+def _are_same(choice: Any, value: Any) -> bool:
+    """Whether a choice is the value, also where it is NaN, and 1 is neither 1.0 nor True."""
+    return type(choice) is type(value) and (choice == value or (choice != choice and value != value))
+
+
+def _headline(error: str) -> str:
+    """The exception of a traceback, without the further lines of its message."""
+    lines = error.strip().splitlines()
+    begin = max((at for at, line in enumerate(lines) if line.startswith("Traceback (")), default=-1)
+    return next((line for line in lines[begin + 1 :] if not line.startswith(" ")), lines[-1])
 
 
 def _has_ordinal(trial: optuna.trial.FrozenTrial) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from horovod.bootstrap.text import escaped
+
 
 @dataclass
 class Result:
@@ -56,7 +58,7 @@ class Result:
 
     def __str__(self) -> str:
         names = sorted({name for trial in self.trials for name in trial["params"]})
-        head = ["trial", "state", "value", *names, "seconds", "team"]
+        head = ["trial", "state", "value", *map(escaped, names), "seconds", "team"]
         lines = [head, *([*map(_text, _cells(trial, names))] for trial in self.trials)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
         shown = [
@@ -83,4 +85,4 @@ def _cells(trial: dict[str, Any], names: list[str]) -> list[Any]:
 def _text(cell: Any) -> str:
     if cell is None:
         return "-"
-    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.4g}" if isinstance(cell, float) else escaped(str(cell))

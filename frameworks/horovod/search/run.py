@@ -6,6 +6,7 @@ import contextlib
 import os
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from horovod.common.collective.byte_objects import objects
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, TensorMismatchError
 from horovod.common.process_sets import own_sets
 from horovod.search.calls import KEEPER, Client, RefusedError, Service
+from horovod.search.journal import open_journal
 from horovod.search.keeper import NEEDED, Keeper, import_optuna
 from horovod.search.lasting import Progress, run_lasting
 from horovod.search.result import Result
@@ -53,7 +55,8 @@ def search(
         ranks_per_trial: ranks of each trial; or the sizes of all teams, such as ``[2, 1, 1]``. Ranks that
             make no whole team stay idle.
         study: makes the study, on rank 0; in place of all that follows.
-        storage: of Optuna, or its address, or the path of a journal file on the host of rank 0.
+        storage: of Optuna, or its address, or the path of a journal file on the host of rank 0. One job at a
+            time runs a study.
         study_name: in the storage.
         direction: "minimize" or "maximize"; or several.
         sampler: of Optuna.
@@ -70,24 +73,35 @@ def search(
         HorovodInternalError: a rank is gone.
     """
 
-    def make() -> optuna.Study:
-        return study() if study else _open(storage, study_name, direction, sampler, pruner, seed)
+    def make(mine: contextlib.ExitStack, goes_on: bool) -> optuna.Study:
+        if study:
+            return study()
+        opened = storage
+        if isinstance(storage, str | os.PathLike) and "://" not in str(storage):
+            opened = open_journal(Path(storage), mine, goes_on)
+        return _open(opened, study_name, direction, sampler, pruner, seed)
 
-    return run_lasting(lambda progress: _search(objective, trials, ranks_per_trial, make, progress))
+    def once(progress: Progress) -> Result:
+        with contextlib.ExitStack() as mine:
+            return _search(objective, trials, ranks_per_trial, partial(make, mine), progress)
+
+    return run_lasting(once)
 
 
 def _search(
     objective: Objective,
     trials: int,
     ranks_per_trial: int | Sequence[int],
-    make: Callable[[], optuna.Study],
+    make: Callable[[bool], optuna.Study],
     progress: Progress,
 ) -> Result:
     sizes = team_sizes(basics.size(), ranks_per_trial, has_lost=progress.whole is not None)
     keeper, problem = None, ""
     if basics.rank() == KEEPER:
         try:
-            keeper = Keeper(make(), trials, progress.whole, lambda: progress.has_news)
+            keeper = Keeper(
+                make(progress.whole is not None), trials, progress.whole, lambda: progress.has_news
+            )
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
     is_full = keeper is not None and keeper.is_full
@@ -144,17 +158,6 @@ def _ranks(sizes: Sequence[int]) -> list[list[int]]:
     return [list(range(begin, begin + size)) for begin, size in zip(begins, sizes, strict=True)]
 
 
-def mend(journal: Path) -> None:
-    """Removes what a job that was killed has left in its way: its lock, and a line that it has not finished,
-    to which Optuna would append the next one. Nobody else uses the file.
-    """
-    Path(f"{journal}.lock").unlink(missing_ok=True)
-    if journal.exists():
-        whole = journal.read_bytes().rpartition(b"\n")
-        if whole[2]:
-            os.truncate(journal, len(whole[0]) + len(whole[1]))
-
-
 def _open(
     storage: Any,
     name: str,
@@ -165,12 +168,6 @@ def _open(
 ) -> optuna.Study:
     optuna = import_optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    if isinstance(storage, str | os.PathLike) and "://" not in str(storage):
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-
-        mend(Path(storage))
-        storage = JournalStorage(JournalFileBackend(str(storage)))
     if sampler is None and seed is not None:
         sampler = seeded_sampler(seed)
     several = None if isinstance(direction, str) else list(direction)

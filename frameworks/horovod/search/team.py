@@ -39,14 +39,22 @@ class Team:
         self._way = way
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """The answer of the study, on all ranks. Raises RefusedError on all."""
+        """The answer of the study, on all ranks. Raises RefusedError on all, or ValueError where a rank asks
+        something else than the first one.
+        """
+        asked = " ".join([name, *map(str, arguments[1:3])] if name == "suggest" else [name])
         said = b""
         if self.is_leader:
             try:
-                said = json.dumps({"is": self._way.call(name, *arguments)}).encode()
+                said = json.dumps({"is": self._way.call(name, *arguments), "asked": asked}).encode()
             except RefusedError as error:
-                said = json.dumps({"error": str(error)}).encode()
+                said = json.dumps({"error": str(error), "asked": asked}).encode()
         answer = json.loads(objects.broadcast_object(said, self.ranks[0], process_set=self.process_set))
+        if answer["asked"] != asked:
+            raise ValueError(
+                f"rank {basics.rank()} calls {asked!r} where rank {self.ranks[0]} calls {answer['asked']!r}: "
+                "the ranks of a trial call its methods together, in the same order"
+            )
         if "error" in answer:
             raise RefusedError(answer["error"])
         return answer["is"]

@@ -1,7 +1,8 @@
 """A search on small trials. Arguments: ranks of a trial, trials, the journal, and what happens:
-"raise" (on one rank of a trial), "end" (all of the job, in the middle).
+"raise" (on one rank of a trial, and a study that fails), "end" (all of the job, in the middle).
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -34,6 +35,8 @@ def objective(trial: search.Trial) -> float:
             killed.touch()
             os.kill(os.getppid(), signal.SIGKILL)
             time.sleep(60)
+        if what == "raise" and trial.number == 8 and step == 1:
+            trial.suggest_float("x", -3.0, 3.0) if is_last else trial.should_prune()
         trial.report((x - 1) ** 2 + step, step)
         if what == "raise" and trial.number == 6 and step == 1:
             raise hvd.TrialPruned
@@ -58,9 +61,22 @@ if what == "raise":
                 raise OSError("no room")
             return super().set_trial_state_values(trial_id, state, values)
 
-    for storage in (Full(), None):  # a search that has failed disturbs no other one
+    class FullForReports(InMemoryStorage):
+        """Without room for a report, of which half may have been written."""
+
+        def set_trial_intermediate_value(self, trial_id: int, step: int, value: float) -> None:
+            """Of Optuna."""
+            raise OSError("no room")
+
+    def reports(trial: search.Trial) -> float:
+        """A trial that bears it."""
+        with contextlib.suppress(ValueError):
+            trial.report(1.0, 0)
+        return trial.suggest_float("x", 0, 1)
+
+    for storage in (Full(), FullForReports(), None):  # a search that has failed disturbs no other one
         try:
-            result = hvd.search(lambda trial: trial.suggest_float("x", 0, 1), 4, [1, 2, 1], storage=storage)
+            result = hvd.search(reports, 4, [1, 2, 1], storage=storage)
             print(f"trials: {len(result.trials)}", flush=True)
         except ValueError as error:
             print(error, flush=True)

@@ -1,5 +1,7 @@
 """The study on the rank that has it: who gets which trial, what is counted, what is run again."""
 
+import contextlib
+import traceback
 import warnings
 from pathlib import Path
 from typing import Any
@@ -8,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from horovod.search import journal
+from horovod.search.journal import mend, open_journal
 from horovod.search.keeper import Keeper
 from horovod.search.result import Result
-from horovod.search.run import mend, team_sizes
+from horovod.search.run import team_sizes
 from horovod.search.sampler import seeded_sampler
 
 optuna = pytest.importorskip("optuna", reason="the search needs optuna")
@@ -96,6 +100,43 @@ def test_a_value_that_the_study_refuses_fails_the_trial(values: list[list[float]
     (trial,) = keeper.trials()
     assert trial["state"] == "FAIL" and trial["error"] == {"rank": None, "traceback": error}
     assert said == [f"search: 1 of 1 trials; trial 0 failed: {error}"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    ["RuntimeError: two \\x1b[31m lines", "RuntimeError: one"],
+)
+def test_the_line_of_a_trial_that_raises_has_its_exception(shown: str) -> None:
+    said: list[str] = []
+    keeper = Keeper(new_study(), 1, say=said.append)
+    number = keeper.next(0)
+    assert number is not None
+    message = "two \x1b[31m lines\n\n(of advice)" if "two" in shown else "one"
+    try:
+        raise KeyError("first") from None
+    except KeyError:
+        try:
+            raise RuntimeError(message)
+        except RuntimeError:
+            error = traceback.format_exc()
+    keeper.end(number, [{"rank": 2, "error": error, "follows": False}])
+    assert said == [f"search: 1 of 1 trials; trial 0 failed on rank 2: {shown}"]
+
+
+def test_choices_that_are_alike_are_told_apart() -> None:
+    keeper = keeper_of(new_study(), 40)
+    choices = [1, 1.0, True, None, "1", float("nan")]
+    found = set()
+    while (number := keeper.next(0)) is not None:
+        found.add(keeper.suggest(number, "categorical", "c", choices, None, {}))
+        keeper.end(number, value(1.0))
+    assert found == set(range(len(choices)))
+
+
+def test_the_table_has_no_line_that_a_name_makes() -> None:
+    row = {"number": 0, "state": "COMPLETE", "values": [1.0], "params": {"a\n\x1b[31m": "b\rc"}}
+    lines = str(Result([{**row, "seconds": 1.0, "team": 0}], [0])).split("\n")
+    assert len(lines) == 2 and all(line.isprintable() for line in lines)
 
 
 def test_ranks_that_return_none_leave_the_value_to_the_others() -> None:
@@ -222,6 +263,20 @@ def test_a_journal_whose_end_is_lost_goes_on(
         second.suggest(number, "float", "x", 0.0, 1.0, {})
         second.end(number, value(1.0))
     assert len(second.trials()) == 3 and len(keeper().trials()) == 3
+
+
+def test_one_job_at_a_time_uses_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_SECONDS", 0.2)
+    path = tmp_path / "study"
+    with contextlib.ExitStack() as mine, contextlib.ExitStack() as others:
+        open_journal(path, mine, goes_on=False)
+        Path(f"{path}.lock").touch()
+        with pytest.raises(ValueError, match=f"another job uses {path}"):
+            open_journal(path, others, goes_on=False)
+        assert Path(f"{path}.lock").exists()
+        open_journal(path, others, goes_on=True)  # this job, on a rank 0 that has come after another one
+    with contextlib.ExitStack() as mine:
+        open_journal(path, mine, goes_on=False)
 
 
 def test_a_trial_of_which_no_team_has_heard_is_run_again() -> None:
