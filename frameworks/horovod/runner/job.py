@@ -40,7 +40,8 @@ class Reach:
 class Output:
     """What becomes of what the ranks write. ``ranks``: whose is shown (None: all). ``folder``: where it is
     kept, too. ``events``: a file for what happens; ``is_json``: stdout gets that in place of all else.
-    ``metrics``: where the job tells how far it is, see ``progress.places``.
+    ``metrics``: where the job tells how far it is, see ``progress.places``. ``has_prefix``: lines begin with
+    their rank.
     """
 
     ranks: Sequence[int] | None = None
@@ -50,6 +51,7 @@ class Output:
     is_json: bool = False
     is_verbose: bool = False
     metrics: Sequence[tuple[str, int] | str] = ()
+    has_prefix: bool = True
 
 
 @dataclass(frozen=True)

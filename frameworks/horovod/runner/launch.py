@@ -44,11 +44,11 @@ def run_commandline() -> None:
         if sys.argv[1:2] in (["doctor"], ["bench"]):
             from .probes.command import words
 
-            sys.exit(_run(parse_args(words(sys.argv[1], sys.argv[2:]))))
+            sys.exit(_run(parse_args(words(sys.argv[1], sys.argv[2:])), has_prefix=False))
         sys.exit(_run(parse_args()))
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace, has_prefix: bool = True) -> int:
     if arguments.version:
         from horovod.version import __version__
 
@@ -70,13 +70,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
         return timeline.merge_command(arguments.merge_timelines, arguments.command)
     else:
-        return start_job(arguments)
+        return start_job(arguments, has_prefix=has_prefix)
     return 0
 
 
-def start_job(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
+def start_job(arguments: argparse.Namespace, call: "Call | None" = None, has_prefix: bool = True) -> int:
     """Starts the ranks, or serves whoever does, and returns the status of the job when it has ended.
-    ``call``: what horovod.run needs of the launcher, see call/call.py.
+    ``call``: what horovod.run needs of the launcher, see call/call.py. ``has_prefix``: see ``job.Output``.
     """
     if arguments.rendezvous is not None and not meeting.leads(arguments):
         from . import agent
@@ -86,7 +86,7 @@ def start_job(arguments: argparse.Namespace, call: "Call | None" = None) -> int:
     from .command_line.new_job import new_job
 
     try:
-        job = new_job(arguments, os.environ, call)
+        job = new_job(arguments, os.environ, call, has_prefix)
     except ValueError as error:
         from .launchers import setup
 

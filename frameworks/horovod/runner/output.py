@@ -144,12 +144,14 @@ class Display:
     """What the user has asked to see.
 
     ``ranks``: those whose output is shown; None: all. ``stdin_rank``: the one that reads the standard input
-    of the launcher, whose prompts are shown although their line has not ended.
+    of the launcher, whose prompts are shown although their line has not ended. ``has_prefix``: lines begin
+    with their rank.
     """
 
     timestamps: bool = False
     ranks: Collection[int] | None = None
     stdin_rank: int | None = None
+    has_prefix: bool = True
 
     def shows(self, rank: int) -> bool:
         """Whether the output of this rank is shown."""
@@ -157,7 +159,7 @@ class Display:
 
     def prefixer(self, rank: int, stream: str, on_terminal: bool, name: str | None = None) -> LinePrefixer:
         """What puts the prefix in front of the lines of one stream of a rank, or of several with a name."""
-        label = label_of(rank, stream, on_terminal, name)
+        label = label_of(rank, stream, on_terminal, name) if self.has_prefix else ""
         if not on_terminal:
             return LinePrefixer(label, self.timestamps)
         return TerminalPrefixer(label, self.timestamps, lambda: shutil.get_terminal_size().columns)

@@ -1,5 +1,7 @@
 """What ``horovodrun doctor`` says of findings; what it finds is tested with real hosts."""
 
+import sys
+
 import pytest
 
 from horovod.runner.probes import checks, command
@@ -41,7 +43,16 @@ def test_clocks(seconds: float, is_named: bool) -> None:
 
 def test_this_host_is_looked_at() -> None:
     names = [each.name for each in checks.look_at_host()]
-    assert {"cores", "load", "/dev/shm", "open files", "processes", checks.VERSION} == set(names)
+    limits = {"/dev/shm", "open files", "processes"}
+    assert {"cores", "threads", "load", *limits, "interfaces", checks.VERSION} == set(names)
+
+
+def test_more_threads_than_cores_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.limits, "usable_cores", lambda: 4)
+    for text, is_named in (("4", False), ("5", True), ("4,2", False), ("", False)):
+        monkeypatch.setenv("OMP_NUM_THREADS", text)
+        (found,) = [each for each in checks.look_at_host() if each.name == "threads"]
+        assert bool(found.remedy) == is_named
 
 
 def test_the_command_lines_of_probes() -> None:
@@ -52,5 +63,42 @@ def test_the_command_lines_of_probes() -> None:
     assert command.words("doctor", ["--num-proc=3"])[:6] == [*quiet, "--num-proc=3", "--"]
     found = command.words("bench", ["-np", "2", "--", "--json"])
     assert found[:6] == [*quiet, "-np", "2"]
-    assert found[-2:] == ["horovod.runner.probes.bench", "--json"]
+    assert found[7:] == [sys.executable, "-m", "horovod.runner.probes.bench", "--json", *USUAL]
     assert command.words("bench", [])[:6] == [*quiet, "-np", "auto"]
+
+
+USUAL = ["--min-bytes=1024", "--max-bytes=67108864", "--factor=4"]
+
+
+def test_options_of_the_bench_stand_among_those_of_horovodrun() -> None:
+    line = [
+        "-hostfile",
+        "hosts",
+        "--max-bytes",
+        "2M",
+        "-np",
+        "2",
+        "--json",
+        "-x",
+        "A=b",
+        "--",
+        "--factor",
+        "2",
+    ]
+    found = command.words("bench", line)
+    begin = found.index("--")
+    assert found[4:begin] == ["-hostfile", "hosts", "-np", "2", "-x", "A=b"]
+    assert found[begin + 4 :] == ["--json", "--min-bytes=1024", "--max-bytes=2097152", "--factor=2"]
+    assert command.parse("bench", found[begin + 4 :]).max_bytes == 2 << 20
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--max-bytes", "3x"], ["--max-bytes=1"], ["--factor", "1"], ["--operation", "a"], ["--", "-np", "2"]],
+)
+def test_what_the_bench_cannot_do_is_said_before_it_starts(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.words("bench", words)
+    assert "horovodrun bench: error: " in capsys.readouterr().err

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from ..call.call import Call
 
 
-def new_job(arguments: argparse.Namespace, environ: Mapping[str, str], call: "Call | None" = None) -> Job:
+def new_job(
+    arguments: argparse.Namespace,
+    environ: Mapping[str, str],
+    call: "Call | None" = None,
+    has_prefix: bool = True,
+) -> Job:
     """The job that complete ``arguments`` ask for. Raises ValueError where a variable cannot be used."""
     variables = options.environment(arguments)
     environment = {**environ, **variables}
@@ -33,6 +38,7 @@ def new_job(arguments: argparse.Namespace, environ: Mapping[str, str], call: "Ca
             arguments.json,
             arguments.verbose,
             _metrics(arguments, environment),
+            has_prefix,
         ),
         _grace(arguments),
         arguments.timeout,

@@ -63,7 +63,7 @@ def _supervise_once(job: Job, stage: Stage) -> tuple[Supervisor, int]:
     store = start.serve()
     start.tell()
     stdin_rank = job.work.stdin_rank
-    display = Display(job.output.has_time, job.output.ranks, stdin_rank)
+    display = Display(job.output.has_time, job.output.ranks, stdin_rank, job.output.has_prefix)
     outputs = outputs_of(job.size, stage.sinks, display, stage.files.of_ranks, stage.journal)
     hosts = [host for host, places in start.by_node() for _ in places]
     stage.journal.start(job.work.command, hosts)

@@ -65,7 +65,7 @@ def _supervise(job: Job, launcher: OtherLauncher, stage: Stage) -> int:
         line = escaped(shlex.join(way.start.words)) if job.output.is_verbose else f"{job.size} ranks"
         sinks[1].put(f"horovodrun: {way.name}: {line}\n".encode())
     stdin_rank = job.work.stdin_rank
-    display = Display(job.output.has_time, job.output.ranks, stdin_rank)
+    display = Display(job.output.has_time, job.output.ranks, stdin_rank, job.output.has_prefix)
     outputs = outputs_of(job.size, sinks, display, stage.files.of_ranks, stage.journal)
     testimony = Testimony()
     hosts = _hosts_of_ranks(job, launcher, way.name)

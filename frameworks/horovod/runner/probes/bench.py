@@ -6,10 +6,11 @@ The columns are those that users of NCCL's tests know. *algbw* is the size of th
 an allreduce, (n - 1) / n for a reducescatter or an allgather, 1 for a broadcast.
 """
 
-import argparse
 import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from horovod.bootstrap.text import escaped
 from horovod.common import basics
@@ -18,7 +19,8 @@ from horovod.common.collective.collectives import Collectives
 from horovod.common.collective.tensor_glue import DTYPES
 from horovod.common.reduce_ops import Sum
 
-from .checks import Finding, links
+from .checks import links
+from .command import parse
 from .links import measured, own_host
 
 _FLOAT_BYTES = 4
@@ -51,19 +53,14 @@ def _operations(size: int) -> dict[str, tuple[Operation, float]]:
 
 def main() -> None:
     """Prints a table on rank 0, or a JSON object in each line."""
-    arguments = _parse()
+    arguments = parse("bench", sys.argv[1:])
     basics.init()
     size, me = basics.size(), basics.rank()
-    slow = _slow_links()
+    rates = _between_hosts()
+    copies = _copy_rate() if me == 0 else 0.0
     if me == 0:
-        for each in slow:
-            row = {"link": each.name, "speed": each.value, "remedy": each.remedy}
-            print(
-                json.dumps(row) if arguments.json else escaped(f"! {each.name} {each.value}: {each.remedy}")
-            )
-    if me == 0 and not arguments.json:
-        print(f"{size} ranks; memory copies at {_copy_rate():.1f} GB/s; float32, sum; rates in GB/s")
-        print(_row("operation", "bytes", "count", "time us", "algbw", "busbw"))
+        _begin(rates, copies, arguments.json)
+    rows = []
     for name, (operation, share) in _operations(size).items():
         if arguments.operation not in (None, name):
             continue
@@ -73,32 +70,44 @@ def main() -> None:
             # An allgather gives all together: each rank has its part.
             part = count // size if name == "allgather" else count
             seconds = _measured(operation, bytearray(_FLOAT_BYTES * part))
+            rows.append(_figures(name, count, seconds, share))
             if me == 0:
-                _show(name, count, seconds, share, arguments.json)
+                _show(rows[-1], arguments.json)
             length *= arguments.factor
+    if me == 0 and arguments.plot:
+        _draw(rows, {"memory copies": copies, **_slowest(rates)}, arguments.plot)
     basics.shutdown()
 
 
-def _slow_links() -> list[Finding]:
-    """Hosts, and links between two of them, that all collectives wait for."""
+def _between_hosts() -> Mapping[tuple[str, str], float]:
+    """Bytes a second between the first ranks of hosts."""
     places = objects.allgather_object((own_host(), basics.local_rank()))
-    firsts = {rank: host for rank, (host, local) in enumerate(places) if local == 0}
-    return [each for each in links(measured(firsts)) if each.remedy]
+    return measured({rank: host for rank, (host, local) in enumerate(places) if local == 0})
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="horovodrun bench [options] --", allow_abbrev=False)
-    parser.add_argument(
-        "--operation", choices=_operations(1), metavar="NAME", help="this one only, such as allreduce"
-    )
-    parser.add_argument("--min-bytes", type=int, default=1 << 10, metavar="N", help="the least size (1 KiB)")
-    parser.add_argument("--max-bytes", type=int, default=64 << 20, metavar="N", help="the largest (64 MiB)")
-    parser.add_argument("--factor", type=int, default=4, metavar="N", help="from one size to the next (4)")
-    parser.add_argument("--json", action="store_true", help="print a JSON object in each line")
-    found = parser.parse_args()
-    if found.factor < 2 or found.min_bytes < 1:
-        parser.error("--factor is at least 2, and --min-bytes at least 1")
-    return found
+def _slowest(rates: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    return {"slowest link of hosts": min(rates.values()) / 1e9} if rates else {}
+
+
+def _begin(rates: Mapping[tuple[str, str], float], copies: float, is_json: bool) -> None:
+    """What limits the figures, measured in this run; and hosts or links that all collectives wait for."""
+    slow = [escaped(f"{each.name} {each.value}: {each.remedy}") for each in links(rates) if each.remedy]
+    if is_json:
+        speeds = {f"{one} to {other}": rate / 1e9 for (one, other), rate in rates.items()}
+        print(json.dumps({"memory_copies_gbs": copies, "links_gbs": speeds, "slow": slow}))
+        return
+    for line in slow:
+        print(f"! {line}")
+    hosts = len({host for pair in rates for host in pair}) or 1
+    print(f"ranks: {basics.size()}, hosts: {hosts}; float32, sum; rates in GB/s")
+    between = f"; links between hosts: {_slowest_and_fastest(rates)}" if rates else ""
+    print(f"ceiling: memory copies: {copies:.1f}{between}")
+    print(_row("operation", "bytes", "count", "time us", "algbw", "busbw"))
+
+
+def _slowest_and_fastest(rates: Mapping[tuple[str, str], float]) -> str:
+    slowest, fastest = min(rates.values()) / 1e9, max(rates.values()) / 1e9
+    return f"{slowest:.3f}" if len(rates) == 1 else f"{slowest:.3f} to {fastest:.3f}"
 
 
 def _measured(operation: Operation, data: bytearray) -> float:
@@ -129,15 +138,41 @@ def _copy_rate() -> float:
     return _COPY_BYTES / min(times) / 1e9
 
 
-def _show(name: str, count: int, seconds: float, share: float, is_json: bool) -> None:
+def _figures(name: str, count: int, seconds: float, share: float) -> dict[str, Any]:
     length = count * _FLOAT_BYTES
     rate = length / seconds / 1e9
+    row = {"operation": name, "bytes": length, "count": count, "type": "float32"}
+    return {**row, "time_us": seconds * 1e6, "algbw_gbs": rate, "busbw_gbs": rate * share}
+
+
+def _show(row: Mapping[str, Any], is_json: bool) -> None:
     if is_json:
-        row = {"operation": name, "bytes": length, "count": count, "type": "float32"}
-        print(json.dumps({**row, "time_us": seconds * 1e6, "algbw_gbs": rate, "busbw_gbs": rate * share}))
-    else:
-        speeds = f"{seconds * 1e6:.1f}", f"{rate:.3f}", f"{rate * share:.3f}"
-        print(_row(name, str(length), str(count), *speeds))
+        print(json.dumps(row))
+        return
+    speeds = f"{row['time_us']:.1f}", f"{row['algbw_gbs']:.3f}", f"{row['busbw_gbs']:.3f}"
+    print(_row(row["operation"], str(row["bytes"]), str(row["count"]), *speeds))
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], ceilings: Mapping[str, float], path: str) -> None:
+    """busbw by size, a line for each operation; ceilings are dashed."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for name in dict.fromkeys(row["operation"] for row in rows):
+        own = [row for row in rows if row["operation"] == name]
+        axes.plot([row["bytes"] for row in own], [row["busbw_gbs"] for row in own], "o-", label=name)
+    for grey, (name, rate) in zip(("0.2", "0.6"), ceilings.items(), strict=False):
+        axes.axhline(rate, color=grey, linestyle="--", label=f"ceiling: {name}")
+    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="busbw, GB/s")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:  # such as an ending that is no kind of picture
+        sys.exit(f"! {escaped(path)}: {getattr(error, 'strerror', None) or error}")
 
 
 def _row(name: str, *cells: str) -> str:

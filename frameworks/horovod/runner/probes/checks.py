@@ -8,12 +8,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from horovod.bootstrap.network.interfaces import addresses, is_loopback
 from horovod.version import __version__
 
 from .. import limits
 
 VERSION = "version"
 _PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "keras", "tf_keras", "mxnet", "numpy")
+_THREADS = "OMP_NUM_THREADS"
 _SHARED_MEMORY = 256 << 20
 _OPEN_FILES = 4096
 _MOST_SKEW = 1.0
@@ -31,13 +33,22 @@ class Finding:
 
 def look_at_host() -> list[Finding]:
     """All that can be seen from within this host alone."""
-    return [_cores(), _load(), _shared_memory(), _open_files(), _processes(), *_versions()]
+    limits_of_it = [_shared_memory(), _open_files(), _processes()]
+    return [_cores(), _threads(), _load(), *limits_of_it, _interfaces(), *_versions()]
 
 
 def _cores() -> Finding:
     usable, all_of_them = limits.usable_cores(), os.cpu_count() or 1
     remedy = "" if usable > 1 else "ranks compute one after the other: give the container or job more cores"
     return Finding("cores", f"{usable} of {all_of_them}", remedy)
+
+
+def _threads() -> Finding:
+    """Of the arithmetic of a rank, for which horovodrun shares the cores out, unless the user says it."""
+    text = os.environ.get(_THREADS, "")
+    is_much = text.isdecimal() and int(text) > limits.usable_cores()
+    remedy = f"more than there are cores: unset {_THREADS}" if is_much else ""
+    return Finding("threads", f"{_THREADS}={text}" if text else "as frameworks choose", remedy)
 
 
 def _load() -> Finding:
@@ -73,6 +84,21 @@ def _open_files() -> Finding:
 def _processes() -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     return Finding("processes", _limit(hard), "" if hard < 0 or hard >= 1024 else "raise it: ulimit -Hu 4096")
+
+
+def _interfaces() -> Finding:
+    """Those by which other hosts may be reached."""
+    found = dict.fromkeys(each.interface for each in addresses() if not is_loopback(each.host))
+    shown = [f"{name} (MTU {mtu})" if (mtu := _mtu(name)) else name for name in found]
+    return Finding("interfaces", ", ".join(shown) or "none but loopback")
+
+
+def _mtu(interface: str) -> str:
+    try:
+        with open(f"/sys/class/net/{interface}/mtu", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _limit(number: int) -> str:

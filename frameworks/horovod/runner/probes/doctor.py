@@ -1,6 +1,9 @@
 """What each rank of ``horovodrun doctor`` does; rank 0 tells."""
 
+import dataclasses
+import json
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 
@@ -11,11 +14,15 @@ from horovod.common.collective.byte_objects import objects, operations
 
 from . import checks
 from .checks import Finding
+from .command import parse
 from .links import measured, own_host
+
+_COLUMNS = 79
 
 
 def main() -> None:
     """Looks at this host and at its links."""
+    arguments = parse("doctor", sys.argv[1:])
     try:
         basics.init()
     except BootstrapError as error:  # says which hosts do not reach each other
@@ -28,7 +35,11 @@ def main() -> None:
     rates = measured(dict(enumerate(names)))
     if basics.rank() == 0:
         skews = [checks.skew(name, clock - clocks[0]) for name, clock in zip(names, clocks, strict=True)]
-        _tell(told, [*skews[1:], *checks.differences(told), *checks.links(rates)])
+        between = [*skews[1:], *checks.differences(told), *checks.links(rates)]
+        if arguments.json:
+            _tell_programs(told, between)
+        else:
+            _tell(told, between)
     operations.barrier()
     basics.shutdown()
 
@@ -36,7 +47,7 @@ def main() -> None:
 def _tell(hosts: Mapping[str, Sequence[Finding]], between: Sequence[Finding]) -> None:
     for host, found in hosts.items():
         versions = ", ".join(each.value for each in found if each.name == checks.VERSION)
-        print(f"{escaped(host)}: {escaped(versions)}")
+        print(_wrapped(f"{host}: {versions}"))
         for each in [each for each in found if each.name != checks.VERSION]:
             _show(each)
     if between:
@@ -47,10 +58,21 @@ def _tell(hosts: Mapping[str, Sequence[Finding]], between: Sequence[Finding]) ->
     print(f"{bad} thing{'s' if bad != 1 else ''} to do" if bad else "all is well")
 
 
+def _tell_programs(hosts: Mapping[str, Sequence[Finding]], between: Sequence[Finding]) -> None:
+    """The same as JSON; what is said of no host alone has none."""
+    for host, found in [*hosts.items(), (None, between)]:
+        for each in found:
+            print(json.dumps({"host": host, **dataclasses.asdict(each)}))
+
+
 def _show(finding: Finding) -> None:
     mark = "!" if finding.remedy else " "
     text = f"{mark} {finding.name:<12} {finding.value}"
-    print(escaped(f"{text}: {finding.remedy}" if finding.remedy else text))
+    print(_wrapped(f"{text}: {finding.remedy}" if finding.remedy else text, indent=15))
+
+
+def _wrapped(text: str, indent: int = 2) -> str:
+    return textwrap.fill(escaped(text), _COLUMNS, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 if __name__ == "__main__":
