@@ -5,11 +5,13 @@ few devices, 64 MiB of shared memory, and a user who is not root and has no name
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from load import within
 from networks import OWN_MACHINE
 
@@ -84,3 +86,26 @@ def test_a_training(tmp_path: Path, elastic: tuple[str, ...]) -> None:
     program = "torch_elastic.py" if elastic else "torch_digits.py"
     done = in_the_image(tmp_path, "horovodrun", "-np", "2", *elastic, "python", program, "--epochs", "2")
     assert done.returncode == 0 and "accuracy" in done.stdout, done.stdout + done.stderr
+
+
+SERVES = """
+mkdir .ssh; ssh-keygen -q -t ecdsa -N "" -f .ssh/id_rsa
+"$@" &
+for second in 1 2 3 4 5; do ssh-keyscan -p "$PORT" 127.0.0.1 2>/dev/null | grep ecdsa && exit; sleep 1; done
+exit 1
+"""
+
+
+@pytest.mark.skipif(shutil.which("/usr/sbin/sshd") is None, reason="/usr/sbin/sshd is not installed")
+def test_a_worker_of_the_mpijob_serves_ssh_without_root(tmp_path: Path) -> None:
+    manifest = yaml.safe_load((ROOT / "examples" / "kubernetes" / "mpijob.yaml").read_text())
+    replicas = manifest["spec"]["mpiReplicaSpecs"]
+    launcher, worker = (
+        replicas[role]["template"]["spec"]["containers"][0] for role in ("Launcher", "Worker")
+    )
+    assert "-p 2222 " in " ".join(launcher["command"]) and "-p2222" in worker["command"]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [word.replace("-p2222", f"-p{port}") for word in worker["command"]]
+    done = in_the_image(tmp_path, "env", f"PORT={port}", "sh", "-c", SERVES, "sh", *command)
+    assert done.returncode == 0 and "ecdsa" in done.stdout, done.stdout + done.stderr

@@ -25,7 +25,7 @@ _USAGE = """horovodrun -np N [options] [--] command [argument ...]
        horovodrun history DIR [options]
        horovodrun top [PID ...] [--once | --json]
        horovodrun doctor [options]
-       horovodrun bench [options] [-- options of the bench]"""
+       horovodrun bench [options]"""
 
 _DESCRIPTION = """\
 Starts N ranks of a command, on this host or on those of -H, and shows their
