@@ -1,6 +1,7 @@
 """Searches on parts of a job: every trial is accounted for, whatever happens to its ranks."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,31 @@ def test_a_study_goes_on_after_its_job_was_killed(tmp_path: Path, alone: Any) ->
     assert status == 0, output
     assert {trial["state"] for trial in found["trials"]} == {"COMPLETE"}
     assert sorted(map(str, params(found))) == sorted(map(str, params(alone)))
+
+
+WAITS = """
+import sys, time
+from horovod import search
+from horovod.common import basics
+from horovod.common.progress import progress
+
+def objective(trial):
+    for step in range(20):
+        time.sleep(0.05)
+        trial.report(trial.suggest_float("x", 0, 1), step)
+        progress()
+    return 1.0
+
+basics.init()
+search.search(objective, 6, 1, storage=None)
+"""
+
+
+def test_the_rank_that_has_the_study_does_not_seem_to_wait(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    status, _, stderr = Launcher().run("-np", "2", f"--metrics={path}", sys.executable, "-c", WAITS)
+    assert status == 0, stderr
+    found = json.loads(path.read_text())
+    # One second for each trial, and at the end a rank may wait for the last one of the other.
+    assert sum(row["step"] for row in found["ranks"]) == 6 * 20
+    assert all(row["waited"] < 1.6 for row in found["ranks"]), found

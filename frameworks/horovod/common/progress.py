@@ -27,9 +27,10 @@ _LAST_SECONDS = 1.0  # for the last report, when the rank leaves the job
 class _Now:
     """What the program has said."""
 
-    __slots__ = ("epoch", "samples", "step", "steps")
+    __slots__ = ("apart", "epoch", "samples", "step", "steps", "waited")
 
     def __init__(self) -> None:
+        self.apart = self.waited = 0.0  # see ``waits_apart``; what was reported last
         self.step: int | None = None
         self.steps: int | None = None
         self.epoch: float | None = None
@@ -74,8 +75,14 @@ def progress(
         _begin()
 
 
+def waits_apart(seconds: float) -> None:
+    """A thread that serves other ranks has waited so long for their requests, while this rank went on."""
+    _now.apart += seconds
+
+
 def begin() -> None:
     """``hvd.init()`` has joined a job. Without a program that says anything, only --metrics wants reports."""
+    _now.apart = _now.waited = 0.0
     if os.environ.get(METRICS_VARIABLE):
         _begin()
 
@@ -154,6 +161,7 @@ def _report() -> Report:
 
     membership = start.elastic_membership()
     place = None if membership is None else membership.place
+    _now.waited = max(_now.waited, _core.counters()["waited_us"] / 1e6 - _now.apart)
     return Report(
         _core.topology()[0],
         0 if place is None else place.generation,
@@ -162,7 +170,7 @@ def _report() -> Report:
         _whole(_now.steps),
         _now.epoch if _now.epoch is None or isinstance(_now.epoch, int) else float(_now.epoch),
         float(_now.samples),
-        _core.counters()["waited_us"] / 1e6,
+        _now.waited,
         time.process_time(),
         _resident_bytes(),
     )

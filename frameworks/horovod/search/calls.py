@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from horovod.common import basics
 from horovod.common.collective.byte_objects import operations
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.progress import waits_apart
 
 KEEPER = 0  # the rank that has the study
 _LENGTH_BYTES = 8
@@ -95,7 +97,9 @@ class Service:
     def _serve(self) -> None:
         try:
             while True:
+                begin = time.monotonic()
                 sender, request = _receive(None, _REQUEST, _REQUEST_DATA)
+                waits_apart(time.monotonic() - begin)
                 if request is None:
                     return
                 _send(self._answer(request), sender, _ANSWER, _ANSWER_DATA)

@@ -19,6 +19,7 @@ NEEDED = ("next", "end")
 ORDINAL = "horovod.ordinal"
 """An attribute of a trial: which one of the search it is, however often it has been begun."""
 _TEAM, _ERROR, _REPEATED = "horovod.team", "horovod.error", "horovod.repeated"
+_LOST = "a rank of this trial is gone"
 _NO_OPTUNA = "hvd.search needs Optuna: pip install horovod[search], or pip install optuna"
 
 
@@ -186,11 +187,13 @@ class Keeper:
 
     def _take_over(self, whole: Collection[int] | None) -> None:
         """What an earlier process has left."""
-        state = self._optuna.trial.TrialState
+        state, lost = self._optuna.trial.TrialState, []
         for trial in self.study.get_trials(deepcopy=True):
             if trial.state == state.RUNNING:
                 team = trial.user_attrs.get(_TEAM)  # None: no team has heard of it
-                self._interrupt(trial, whole is None or team is None or team in whole)
+                is_whole = whole is None or team is None or team in whole
+                self._interrupt(trial, is_whole)
+                lost += [] if is_whole else [trial.number]
             elif trial.state.is_finished() and not _is_repeated(trial):
                 self._counted += 1
         known = [trial for trial in self.study.get_trials() if _has_ordinal(trial)]
@@ -198,13 +201,15 @@ class Keeper:
         done = {_ordinal(trial) for trial in known if not _is_repeated(trial)}
         cut_off = {_ordinal(trial): trial.params for trial in known if _is_repeated(trial)}
         self._again = [(ordinal, cut_off[ordinal]) for ordinal in sorted(cut_off.keys() - done)]
+        for number in lost:
+            self._tell(f"trial {number} failed: {_LOST}")
 
     def _interrupt(self, trial: optuna.trial.FrozenTrial, is_whole: bool) -> None:
         storage, number = self.study._storage, trial._trial_id
         if is_whole:
             storage.set_trial_user_attr(number, _REPEATED, True)
         else:
-            reason = {"rank": None, "traceback": "a rank of this trial is gone"}
+            reason = {"rank": None, "traceback": _LOST}
             storage.set_trial_user_attr(number, _ERROR, reason)
             self._counted += 1
         self.study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)

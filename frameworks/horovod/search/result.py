@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from horovod.bootstrap.text import escaped
+
+_PICTURES = {
+    1: ("optimization_history", "intermediate_values", "slice", "timeline"),
+    2: ("pareto_front", "timeline"),
+    3: ("pareto_front", "timeline"),
+}
+"""By the number of directions that a study has."""
 
 
 @dataclass
@@ -40,20 +48,24 @@ class Result:
         return json.dumps({"best": self.best, "trials": self.trials}, indent=2)
 
     def plot(self, folder: str) -> list[Path]:
-        """Draws Optuna's history of the study and the values of its parameters as pictures into a folder, on
-        rank 0. Needs matplotlib. Returns the files.
+        """Draws Optuna's pictures of the study and of the values of its parameters into a folder, on rank 0.
+        Needs matplotlib. Returns the files.
         """
         if self.study is None:
             return []
+        from matplotlib import pyplot
         from optuna.visualization import matplotlib as drawings
 
         Path(folder).mkdir(parents=True, exist_ok=True)
         files = []
-        for name in ("optimization_history", "intermediate_values", "slice", "timeline"):
-            drawn = getattr(drawings, f"plot_{name}")(self.study)
-            axes = drawn if hasattr(drawn, "figure") else drawn.ravel()[0]
-            files.append(Path(folder, f"{name}.png"))
-            axes.figure.savefig(files[-1], bbox_inches="tight")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Optuna's, of functions that may change
+            for name in _PICTURES.get(len(self.study.directions), ("timeline",)):
+                drawn = getattr(drawings, f"plot_{name}")(self.study)
+                figure = (drawn if hasattr(drawn, "figure") else drawn.ravel()[0]).figure
+                files.append(Path(folder, f"{name}.png"))
+                figure.savefig(files[-1], bbox_inches="tight")
+                pyplot.close(figure)
         return files
 
     def __str__(self) -> str:
@@ -78,7 +90,7 @@ class Result:
 def _cells(trial: dict[str, Any], names: list[str]) -> list[Any]:
     params = [trial["params"].get(name) for name in names]
     values = trial["values"]
-    value = None if values is None else values[0] if len(values) == 1 else values
+    value = None if values is None else ", ".join(map(_text, values))
     return [trial["number"], trial["state"].lower(), value, *params, trial["seconds"], trial["team"]]
 
 

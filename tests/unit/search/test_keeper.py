@@ -139,6 +139,21 @@ def test_the_table_has_no_line_that_a_name_makes() -> None:
     assert len(lines) == 2 and all(line.isprintable() for line in lines)
 
 
+@pytest.mark.parametrize(("directions", "count"), [(1, 4), (2, 2), (3, 2), (4, 1)])
+def test_the_pictures_of_a_study(tmp_path: Path, directions: int, count: int) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib draws them").use("Agg")
+    keeper = keeper_of(new_study(directions=["minimize"] * directions), 2)
+    while (number := keeper.next(0)) is not None:
+        keeper.suggest(number, "float", "x", 0.0, 1.0, {})
+        keeper.end(number, [{"rank": 0, "value": [1 / 3] * directions}])
+    result = Result(keeper.trials(), keeper.best(), keeper.study)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        files = result.plot(str(tmp_path / "pictures"))
+    assert len(files) == count and all(path.stat().st_size > 1000 for path in files)
+    assert str(result).count(", ".join(["0.3333"] * directions)) == 2 and "0.33333" not in str(result)
+
+
 def test_ranks_that_return_none_leave_the_value_to_the_others() -> None:
     keeper = keeper_of(new_study(), 1)
     number = keeper.next(0)
@@ -277,6 +292,13 @@ def test_one_job_at_a_time_uses_a_journal(tmp_path: Path, monkeypatch: pytest.Mo
         open_journal(path, others, goes_on=True)  # this job, on a rank 0 that has come after another one
     with contextlib.ExitStack() as mine:
         open_journal(path, mine, goes_on=False)
+
+
+def test_a_trial_that_has_lost_a_rank_is_told_like_the_others() -> None:
+    study, said = new_study(), list[str]()
+    assert keeper_of(study, 2).next(1) == 0
+    Keeper(study, 2, [0], say=said.append)
+    assert said == ["search: 1 of 2 trials; trial 0 failed: a rank of this trial is gone"]
 
 
 def test_a_trial_of_which_no_team_has_heard_is_run_again() -> None:
