@@ -31,6 +31,21 @@ def logged(step):
     print("without a newline", end="")
 
 
+class Unreadable:
+    """Can be sent, and not be read."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def logs_unreadable():
+    """Tells the driver something that it does not understand."""
+    from horovod.ray import ray_logger
+
+    ray_logger.log({"value": Unreadable()})
+    return "returned"
+
+
 def arrays(count):
     """An array that only this rank makes."""
     import numpy
@@ -72,6 +87,22 @@ def fails(how, culprit, others="exchange"):
     return exchange()
 
 
+def raises_early():
+    """Rank 1 raises; the other learns of it later, and goes on for a while."""
+    from horovod.common import basics as hvd
+    from horovod.common.collective.byte_objects import objects
+
+    hvd.init()
+    objects.allgather_object(0)
+    if hvd.rank() == 1:
+        raise ZeroDivisionError("planted")
+    time.sleep(0.5)
+    try:
+        objects.allgather_object(1)
+    finally:
+        time.sleep(1.2)
+
+
 def child():
     """Leaves a process behind."""
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]).pid
@@ -109,7 +140,7 @@ def train_until(path):
             ray_logger.log({"step": state.step, "there": there, "time": time.time()})
             state.step += 1
             state.commit()
-        return hvd.rank(), hvd.size(), state.step
+        return hvd.rank(), hvd.size(), state.step, os.environ.get("MY_VARIABLE")
 
     return loop(elastic.ObjectState(objects.broadcast_object, hvd.rank, step=0))
 

@@ -1,8 +1,10 @@
 """RayExecutor: actors that are ranks, on a cluster of two nodes."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,14 +79,20 @@ def test_what_ranks_return_and_log(start: Any, capsys: Any) -> None:
     assert heard.count({"step": 7, "by": "0"}) == 1
     assert {"rank": "0"} in heard and {"rank": "1"} in heard and len(heard) == 3
     assert "[1]<stdout>:without a newline\n" in capsys.readouterr().out
+    assert executor.run(programs.logs_unreadable) == ["returned"] * 2
+    with pytest.raises(ValueError, match="no number"):
+        executor.run(programs.logs_unreadable, callbacks=[heard.append])
+    executor.run(programs.logged, [8], callbacks=[heard.append])
+    assert {"step": 8, "by": "0"} in heard
 
 
 def test_executable(start: Any) -> None:
     executor = start((programs.Model, [10], {"bias": 1}), num_workers=3)
     assert executor.execute(lambda model: model.rank()) == [1, 11, 21]
     assert executor.execute_single(lambda model: model.weight) == 10
+    ray.shutdown()  # too early
     executor.shutdown()
-    assert executor.workers == []
+    assert executor.workers == [] and not ray.is_initialized()
     with pytest.raises(RuntimeError, match=r"start\(\) first"):
         executor.run(programs.identity)
 
@@ -108,6 +116,9 @@ def test_the_placement_group_of_the_caller(cluster: Any) -> None:
 
     @ray.remote(num_cpus=1, scheduling_strategy=where)
     def driver() -> Any:
+        settings = RayExecutor.create_settings(placement_group_timeout_s=1)
+        with pytest.raises(TimeoutError, match=r"no room for \d of 4 ranks .* \[\{'CPU': 1.0\}, "):
+            RayExecutor(settings, num_workers=4).start()
         executor = RayExecutor(RayExecutor.create_settings(), num_workers=2)
         executor.start()
         assert executor.adapter is not None
@@ -124,6 +135,11 @@ def test_too_few_resources(cluster: Any) -> None:
     executor = RayExecutor(RayExecutor.create_settings(placement_group_timeout_s=1), num_workers=9)
     with pytest.raises(TimeoutError, match=r"9 bundles of \{'CPU': 1\}.* available are .*'CPU': 4.0"):
         executor.start()
+    threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        executor.start()
+    groups = ray.util.placement_group_table().values()
+    assert "PENDING" not in {group["state"] for group in groups}
 
 
 CLIENT = """

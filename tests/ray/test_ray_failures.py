@@ -13,7 +13,7 @@ from load import within
 
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.store.client import StoreClient
-from horovod.ray import RayExecutor
+from horovod.ray import RayExecutor, failures
 from horovod.ray.failures import RankFailedError
 
 SECONDS = 2.0  # from the start of the sleep of 0.7 s on the rank that fails
@@ -55,6 +55,9 @@ def test_a_function_that_raises_on_one_rank(executor: RayExecutor) -> None:
         executor.run(programs.fails, ["raise", 1])
     assert time.monotonic() < begin + within(SECONDS)
     assert executor.run(programs.exchange, [0.1])[0] > 0  # the ranks live, and start again
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        executor.run(programs.raises_early)
+    assert executor.run(lambda: "next") == ["next"] * 2  # when the other has come to its end
 
 
 def test_a_rank_that_ends_in_the_start(cluster: Any) -> None:
@@ -65,6 +68,14 @@ def test_a_rank_that_ends_in_the_start(cluster: Any) -> None:
             executor.run(programs.fails, ["start", 2])
     finally:
         executor.shutdown()
+
+
+def test_what_ray_knows_of_an_end() -> None:
+    said = "The actor is dead.\nWorker exit type: SYSTEM_ERROR Worker exit detail: {} \nmore"
+    ended = "Worker exits unexpectedly. Worker exits with an exit code 3."
+    guesses = " There are some potential root causes. (1) The process is killed by SIGKILL by OOM killer."
+    for text in (said.format(ended), said.format(ended + guesses), ended):
+        assert failures._ended(RuntimeError(text)).rstrip() == ended
 
 
 def test_a_node_that_is_lost(executor: RayExecutor, cluster: Any) -> None:

@@ -13,7 +13,7 @@ from horovod.runner.output import Tail
 from horovod.runner.report import Failure, Process, failure_report
 
 _STATUS = 1
-_DETAIL = re.compile(r"Worker exit detail: (.*?\.)(?: |$)", re.DOTALL)
+_DETAIL = re.compile(r"Worker exit detail: (.*?)(?: There are some potential root causes|$)", re.MULTILINE)
 _MOST_DETAIL = 300
 
 

@@ -1,14 +1,13 @@
 """The driver's ear: shows the output of the ranks as it comes, and keeps what they log for the callbacks."""
 
 import collections
-import pickle
 import sys
 import threading
-from typing import Any
 
 import ray
 
 from horovod.bootstrap.text import escaped
+from horovod.runner.call.child import show
 from horovod.runner.output import LinePrefixer, Tail, label_of
 
 from .meeting import END, LOG, OUTPUT, SYNC, VERDICT, WARNING, Event, Meeting
@@ -24,7 +23,7 @@ class Listener:
     """
 
     def __init__(self, meeting: Meeting) -> None:
-        self.logged: collections.deque[Any] = collections.deque()
+        self.logged: collections.deque[bytes] = collections.deque()
         self.has_verdict = threading.Event()
         self.tails: dict[tuple[int, str], Tail] = collections.defaultdict(Tail)
         self._meeting = meeting
@@ -53,7 +52,7 @@ class Listener:
         if event.kind.startswith(OUTPUT):
             self._show(event.rank, event.kind.removeprefix(OUTPUT), event.data)
         elif event.kind == LOG:
-            self.logged.append(pickle.loads(event.data))  # of a rank that has proved the job's secret
+            self.logged.append(event.data)
         elif event.kind == VERDICT:
             self.has_verdict.set()
         elif event.kind == WARNING:
@@ -74,10 +73,4 @@ class Listener:
 
 def _write(stream: str, data: bytes) -> None:
     """To what the driver has for stdout or stderr by now, which in a notebook is no descriptor."""
-    target = sys.stderr if stream == "stderr" else sys.stdout
-    if data and target is not None:
-        try:
-            target.write(data.decode(errors="backslashreplace"))
-            target.flush()
-        except (OSError, ValueError):  # nobody reads it any more: no reason for a job to end
-            pass
+    show(sys.stderr if stream == "stderr" else sys.stdout, data.decode(errors="backslashreplace"))

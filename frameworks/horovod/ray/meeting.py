@@ -93,7 +93,8 @@ class RemoteMeeting:
 
     def close(self) -> None:
         """Ends the actor, too."""
-        ray.get(self._actor.close.remote())
+        if ray.is_initialized():
+            ray.get(self._actor.close.remote())
 
 
 def new_meeting(size: int, variables: Mapping[str, str]) -> Meeting:

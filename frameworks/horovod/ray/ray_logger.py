@@ -1,8 +1,9 @@
 """What a rank tells the driver while it works: each dict reaches the ``callbacks`` of ``run`` there."""
 
 import os
+import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import cloudpickle
@@ -42,3 +43,9 @@ def log(info_dict: Mapping[str, Any], chief_only: bool = True) -> None:
         notes.send(cloudpickle.dumps(info_dict))
     else:
         warnings.warn("ray_logger.log: this process is no rank of an executor", stacklevel=2)
+
+
+def hand_over(data: bytes, callbacks: Sequence[Callable[[Any], Any]]) -> None:
+    """In the driver, what a rank has sent, which has proved the secret of the job."""
+    for callback in callbacks:
+        callback(pickle.loads(data))

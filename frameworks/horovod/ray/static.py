@@ -10,11 +10,13 @@ from typing import Any
 import ray
 
 from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE, STORE_VARIABLE
+from horovod.bootstrap.store.verdicts import Kind
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner.hosts import Host, Placement, allocate
 from horovod.runner.nodes.rank_process import rank_environment
 from horovod.runner.report import Process
 
+from . import ray_logger
 from .failures import failure_of, is_told
 from .listener import Listener
 from .meeting import Meeting, new_meeting
@@ -45,10 +47,12 @@ class StaticJob:
     def start(self, executable_cls: type | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Starts the ranks. Raises TimeoutError where there is no room for them."""
         self.strategy.place()
-        actors = self.strategy.create(BaseHorovodWorker)
+        actors = self.workers = self.strategy.create(BaseHorovodWorker)
         meeting = self._meeting = new_meeting(len(actors), self._variables)
         self._listener = Listener(meeting)
-        found = ray.get([actor.whereabouts.remote() for actor in actors])
+        asked = [actor.whereabouts.remote() for actor in actors]
+        self.strategy.wait_for(asked)
+        found = ray.get(asked)
         order = by_node([where.node for where in found])
         self.workers, places = [actors[n] for n in order], [found[n] for n in order]
         placements = placed(places)
@@ -86,16 +90,19 @@ class StaticJob:
 
     def shutdown(self) -> None:
         """Ends the ranks. Idempotent."""
-        leaving = [worker.leave.remote() for worker in self.workers]
-        if leaving:
-            ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_SECONDS)
-        for worker in self.workers:
-            ray.kill(worker)
-        self.workers = []
-        if self._meeting is not None:
-            self._meeting.close()
-        self._meeting = self._listener = None
-        self.strategy.shutdown()
+        workers, self.workers = self.workers, []
+        meeting, self._meeting, self._listener = self._meeting, None, None
+        try:
+            if ray.is_initialized():  # otherwise all is gone, and Ray would start a cluster to be asked
+                leaving = [worker.leave.remote() for worker in workers]
+                if leaving:
+                    ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_SECONDS)
+                for worker in workers:
+                    ray.kill(worker)
+                self.strategy.shutdown()
+        finally:
+            if meeting is not None:
+                meeting.close()
 
     def _wait(self, references: Sequence[Any], callbacks: Callbacks = ()) -> list[Any]:
         """The values, in the order of the ranks. Raises the first cause as soon as a rank fails."""
@@ -112,7 +119,7 @@ class StaticJob:
                 except Exception as error:
                     errors[ranks[reference]] = error
             self._call(callbacks)
-            if errors or self._listener.has_verdict.is_set():
+            if errors or self._has_lost_one():
                 failed_at = min(failed_at, time.monotonic())
                 if self._is_known(errors) or time.monotonic() > failed_at + _TELL_SECONDS:
                     break
@@ -123,6 +130,14 @@ class StaticJob:
             tails = self._listener.tails
             raise failure_of(errors, self._verdicts(errors), self._processes, tails)
         return [values[rank] for rank in range(len(references))]
+
+    def _has_lost_one(self) -> bool:
+        """Whether ranks miss one of which Ray may not know yet. One that has left the job tells why itself,
+        and may have left in an earlier call, in which others still are.
+        """
+        assert self._listener is not None
+        is_said = self._listener.has_verdict.is_set()
+        return is_said and any(verdict.kind is not Kind.LEFT for verdict in self._verdicts({}))
 
     def _is_known(self, errors: Mapping[int, BaseException]) -> bool:
         return is_told(errors, self._verdicts({}))
@@ -136,9 +151,7 @@ class StaticJob:
     def _call(self, callbacks: Callbacks) -> None:
         assert self._listener is not None
         while self._listener.logged:
-            value = self._listener.logged.popleft()
-            for callback in callbacks:
-                callback(value)
+            ray_logger.hand_over(self._listener.logged.popleft(), callbacks)
 
 
 def _take_all(references: Sequence[Any]) -> None:

@@ -1,7 +1,7 @@
 """Where the actors of an executor are placed: by placement groups of Ray."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,15 +25,18 @@ def create_placement_group(
     """
     bundles = [dict(resources_per_bundle) for _ in range(num_bundles)]
     group = ray.util.placement_group(bundles, strategy=pg_strategy)
-    if not group.wait(pg_timeout):
-        remove_placement_group(group)
+    try:
+        if group.wait(pg_timeout):
+            return group
         raise TimeoutError(
             f"the cluster has had no room for this job within {pg_timeout:g} s: wanted are {num_bundles} "
             f"bundles of {dict(resources_per_bundle)} each ({pg_strategy}), and available are "
             f"{_shown(ray.available_resources())} of {_shown(ray.cluster_resources())}. Ask for less, or add "
             "nodes (create_settings(placement_group_timeout_s=...) is how long to wait for them)"
         )
-    return group
+    except BaseException:  # an interrupt: the group would go on waiting, and then keep its room
+        remove_placement_group(group)
+        raise
 
 
 @dataclass
@@ -67,6 +70,29 @@ class Strategy:
         """The actors."""
         return [self._options(ray.remote(worker_class), n).remote() for n in range(self.num_workers)]
 
+    def wait_for(self, asked: Sequence[Any]) -> None:
+        """Waits until all actors answer. Raises TimeoutError where an inherited group has no room for them
+        within ``timeout`` seconds.
+        """
+        late = ray.wait(asked, num_returns=len(asked), timeout=self._patience, fetch_local=False)[1]
+        if late:
+            assert self.placement_group is not None
+            raise TimeoutError(
+                f"the placement group of this process has had no room for {len(late)} of {len(asked)} ranks "
+                f"within {self.timeout:g} s: each takes {self._needs}, and its bundles are "
+                f"{self.placement_group.bundle_specs}. Ask for less, or for room beside it "
+                "(use_current_placement_group=False)"
+            )
+
+    @property
+    def _patience(self) -> float | None:
+        """There is room for all in a group that was made for them."""
+        return self.timeout if self._created_placement_group is None else None
+
+    @property
+    def _needs(self) -> dict[str, float]:
+        return {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
+
     def _options(self, actor: Any, number: int) -> Any:
         bundle = _ANY_BUNDLE
         if self._created_placement_group is not None:
@@ -76,8 +102,7 @@ class Strategy:
             placement_group_bundle_index=bundle,
             placement_group_capture_child_tasks=True,
         )
-        needs = {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
-        return actor.options(scheduling_strategy=where, **needs)
+        return actor.options(scheduling_strategy=where, **self._needs)
 
     def shutdown(self) -> None:
         """Gives back what was created."""
