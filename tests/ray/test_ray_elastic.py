@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+import ray
 import ray_programs as programs
 from load import within
 from ray._raylet import GcsClient
@@ -84,20 +85,38 @@ def test_an_executor_with_a_range_of_ranks(cluster: Any) -> None:
 
 
 class Chosen(HostDiscovery):
-    """One node, with one slot."""
+    """One node, with one slot; then nothing but an error; then all, with one slot each."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, nodes: list[str]) -> None:
+        self._nodes = nodes
+        self._looks = 0
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        return {self._address: 1}
+        self._looks += 1
+        if self._looks == 2:
+            raise ValueError("planted")
+        return dict.fromkeys(self._nodes[: self._looks], 1)
 
 
-def test_nodes_that_the_user_finds(cluster: Any) -> None:
-    node = cluster.head_node
-    own = settings(min_num_proc=1, discovery=Chosen(node.node_id))
+def test_nodes_that_the_user_finds(cluster: Any, alive: Any, tmp_path: Any, capsys: Any) -> None:
+    own = settings(min_num_proc=1, discovery=Chosen(list(alive)))
     executor = ElasticRayExecutor(own, env_vars={"MY_VARIABLE": "mine"}, override_discovery=False)
-    assert executor.run(lambda: os.environ["MY_VARIABLE"]) == ["mine"]
+    job = Running(executor, programs.train_until, str(tmp_path / "stop"))
+    job.wait_for(2)
+    (tmp_path / "stop").touch()
+    assert [(rank, size, mine) for rank, size, _, mine in job.finish()] == [(0, 2, "mine"), (1, 2, "mine")]
+    assert capsys.readouterr().err.count("the nodes stay as they were: ValueError: planted") == 1
+
+
+@pytest.mark.slow
+def test_a_node_that_others_use(cluster: Any, tmp_path: Any) -> None:
+    other = ray.remote(num_cpus=1)(programs.Model).remote(1)
+    ray.get(other.__ray_ready__.remote())
+    job = Running(ElasticRayExecutor(settings(min_num_proc=1)), programs.train_until, str(tmp_path / "stop"))
+    job.wait_for(3, 60)
+    (tmp_path / "stop").touch()
+    assert len(job.finish()) == 3
+    ray.kill(other)
 
 
 def test_discovery(cluster: Any) -> None:

@@ -50,6 +50,26 @@ def test_a_worker_that_is_killed(cluster: Any, tmp_path: Path) -> None:
     assert found["first"] in (1, 2, 3)  # what had been reported when the worker was killed
 
 
+@pytest.mark.parametrize("elastic", [False, True])
+def test_without_workers(cluster: Any, tmp_path: Path, elastic: bool) -> None:
+    def loop() -> None:
+        import ray.train
+
+        from horovod.common import basics as hvd
+
+        hvd.init()
+        ray.train.report({"size": hvd.size()})
+        hvd.shutdown()
+
+    trainer = train.HorovodTrainer(
+        loop,
+        horovod_config=train.HorovodConfig(elastic=elastic),
+        scaling_config=ScalingConfig(num_workers=0),
+        run_config=RunConfig(storage_path=str(tmp_path)),
+    )
+    assert trainer.fit().metrics == {"size": 1}
+
+
 @pytest.mark.slow
 def test_only_the_dead_worker_is_replaced(cluster: Any, tmp_path: Path) -> None:
     mark = tmp_path / "killed"

@@ -1,8 +1,9 @@
 """Jobs that go on when nodes, actors and ranks end, and use nodes that come: horovodrun leads them."""
 
+import contextlib
+import functools
 import math
 import os
-import pickle
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from horovod.runner import engines
 from horovod.runner.call.child import Caller
 from horovod.runner.call.run import command, run_job
 
-from . import nodes
+from . import nodes, ray_logger
 from .elsewhere import run_elsewhere
 from .hosts import Hosts, Terms
 from .nodes import RayHostDiscovery
@@ -69,24 +70,18 @@ class ElasticJob:
         if client.ray.is_connected():  # nodes cannot dial this driver
             return run_elsewhere(self, function, args, kwargs, callbacks)
 
-        def heard(note: bytes) -> None:
-            value = pickle.loads(note)  # of a rank that has proved the job's secret
-            for callback in callbacks:
-                callback(value)
-
         key = secrets.token_bytes(secret.SECRET_BYTES)
-        offer = secret.offer(key)
         address = address_here(self._variables)
         elastic = self._elastic
-        hosts = Hosts(self._find, Terms(address, key, self._variables, elastic.cpus, elastic.gpus))
-        try:
-            words = words_for(elastic, address, hosts.ready(_FIRST_SECONDS))
+        terms = Terms(address, key, self._variables, elastic.cpus, elastic.gpus)
+        with (
+            contextlib.closing(secret.offer(key)) as offer,
+            contextlib.closing(Hosts(self._find, terms)) as hosts,
+        ):
+            words = words_for(elastic, address, hosts.begin(_FIRST_SECONDS))
             environ = {**os.environ, **self._variables, **offer.variables}
-            caller = Caller(environ, on_note=heard)
+            caller = Caller(environ, on_note=functools.partial(ray_logger.hand_over, callbacks=callbacks))
             return run_job([*words, "--", *command()], function, args or (), kwargs or {}, caller)
-        finally:
-            hosts.close()
-            offer.close()
 
     def execute(self, function: Callable[[Any], Any], callbacks: Callbacks) -> list[Any]:
         """What it returns for an object of the class that each rank makes for itself."""

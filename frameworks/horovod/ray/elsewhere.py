@@ -8,6 +8,8 @@ from typing import Any
 
 import ray
 
+from horovod.runner.call.child import show
+
 _POLL_SECONDS = 0.2
 _LOGGED = "logged"
 
@@ -68,7 +70,7 @@ def run_elsewhere(
             done, _ = ray.wait([result], timeout=0)
             for kind, value in ray.get(leader.poll.remote()):
                 if kind != _LOGGED:
-                    print(value, end="", file=getattr(sys, kind), flush=True)
+                    show(getattr(sys, kind), value)
                 else:
                     for callback in callbacks:
                         callback(value)

@@ -1,7 +1,7 @@
 """The hosts of an elastic job: on each node of Ray an actor that has an agent of horovodrun as its child."""
 
-import contextlib
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -12,6 +12,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from horovod.bootstrap.text import escaped
+from horovod.runner.call.child import show
 from horovod.runner.engines import AgentProcess
 
 from . import nodes
@@ -34,8 +36,10 @@ class HostActor:
 
     def serve(self, address: str, name: str, slots: int, secret: bytes, variables: Mapping[str, str]) -> int:
         """Starts the agent."""
-        self._agent = AgentProcess(address, name, slots, secret, {**os.environ, **variables})
-        self._serves.set()
+        try:
+            self._agent = AgentProcess(address, name, slots, secret, {**os.environ, **variables})
+        finally:
+            self._serves.set()  # without an agent, ``wait`` fails, too
         return self._agent.pid
 
     def wait(self) -> int:
@@ -70,6 +74,14 @@ class _Host:
         return bool(ray.wait([self.begun], timeout=0)[0])
 
     @property
+    def serves(self) -> bool:
+        """It has begun, and not failed: there was room, and the node lives."""
+        try:
+            return self.has_begun and bool(ray.get(self.begun))
+        except ray.exceptions.RayError:
+            return False
+
+    @property
     def has_ended(self) -> bool:
         return bool(ray.wait([self.ended], timeout=0)[0])
 
@@ -85,29 +97,43 @@ class Hosts:
         self._busy: set[str] = set()
         self._ended: Counter[str] = Counter()  # agents of a node
         self._closing = threading.Event()
-        self._tend()
+        self._warned: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="hvd-ray-hosts", daemon=True)
-        self._thread.start()
 
-    def ready(self, seconds: float) -> int:
-        """How many ranks the nodes may run that have begun; waits for those that are there already."""
+    def begin(self, seconds: float) -> int:
+        """Starts. Returns how many ranks the nodes may run that are there already, and have an agent within
+        ``seconds``.
+        """
+        self._tend()
         hosts = list(self._hosts.values())
+        self._thread.start()
         begun = [host.begun for host in hosts]
-        done = ray.wait(begun, num_returns=len(begun), timeout=seconds)[0] if begun else []
-        return sum(host.slots for host in hosts if host.begun in done)
+        if begun:
+            ray.wait(begun, num_returns=len(begun), timeout=seconds)
+        return sum(host.slots for host in hosts if host.serves)
 
     def close(self) -> None:
         """Ends the agents that have not ended with the job."""
         self._closing.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         for host in self._hosts.values():
             ray.kill(host.actor)
         self._hosts.clear()
 
     def _run(self) -> None:
         while not self._closing.wait(_LOOK_SECONDS):
-            with contextlib.suppress(ray.exceptions.RayError, ConnectionError):  # the cluster is busy
+            try:
                 self._tend()
+            except (ray.exceptions.RayError, ConnectionError):  # the cluster is busy
+                pass
+            except Exception as error:  # of the user's discovery
+                self._warn(f"{type(error).__name__}: {error}")
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            show(sys.stderr, f"horovod.ray: warning: the nodes stay as they were: {escaped(text)}\n")
 
     def _tend(self) -> None:
         now, alive = time.monotonic(), nodes.alive()

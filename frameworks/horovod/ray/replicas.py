@@ -89,7 +89,8 @@ class _Joining:
         self._train = train
 
     def __call__(self, *config: Any) -> Any:
-        assert _place is not None
+        if _place is None:  # without workers, Ray calls the function in the driver's process
+            return self._train(*config)
         if not _place.join():
             return None  # the others have come to the end without this one
         status = 1
