@@ -8,7 +8,7 @@ import ray
 
 from horovod.bootstrap.text import escaped
 from horovod.runner.call.child import show
-from horovod.runner.output import LinePrefixer, Tail, label_of
+from horovod.runner.output import Display, LinePrefixer, Tail
 
 from .meeting import END, LOG, OUTPUT, SYNC, VERDICT, WARNING, Event, Meeting
 
@@ -67,7 +67,7 @@ class Listener:
         key = rank, stream
         self.tails[key].feed(data)
         if key not in self._prefixers:
-            self._prefixers[key] = LinePrefixer(label_of(rank, stream, False))
+            self._prefixers[key] = Display().prefixer(rank, stream, False)
         _write(stream, self._prefixers[key].feed(data))
 
 

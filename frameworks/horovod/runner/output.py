@@ -157,20 +157,21 @@ class Display:
         """Whether the output of this rank is shown."""
         return self.ranks is None or rank in self.ranks
 
+    def label(self, rank: int, stream: str, on_terminal: bool, name: str | None = None) -> str:
+        """What stands in front of the lines of a rank; ``name``: what it is called, if not by its number."""
+        if not self.has_prefix:
+            return ""
+        label = f"[{rank if name is None else name}]<{stream}>:"
+        if on_terminal and _is_coloured():
+            return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{label}\x1b[0m"
+        return label
+
     def prefixer(self, rank: int, stream: str, on_terminal: bool, name: str | None = None) -> LinePrefixer:
         """What puts the prefix in front of the lines of one stream of a rank, or of several with a name."""
-        label = label_of(rank, stream, on_terminal, name) if self.has_prefix else ""
+        label = self.label(rank, stream, on_terminal, name)
         if not on_terminal:
             return LinePrefixer(label, self.timestamps)
         return TerminalPrefixer(label, self.timestamps, lambda: shutil.get_terminal_size().columns)
-
-
-def label_of(rank: int, stream: str, on_terminal: bool, name: str | None = None) -> str:
-    """What stands in front of the lines of a rank; ``name``: what it is called, if not by its number."""
-    label = f"[{rank if name is None else name}]<{stream}>:"
-    if on_terminal and _is_coloured():
-        return f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{label}\x1b[0m"
-    return label
 
 
 def _is_coloured() -> bool:

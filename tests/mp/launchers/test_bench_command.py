@@ -1,6 +1,7 @@
 """``horovodrun bench`` and ``doctor`` on this host: figures that fit each other, in lines of 80 columns."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,23 @@ def test_figures_fit_each_other(ranks: int) -> None:
         shares = {"allreduce": 2 * (ranks - 1) / ranks, "broadcast": 1}
         share = shares.get(row["operation"], (ranks - 1) / ranks)
         assert row["busbw_gbs"] == pytest.approx(share * row["algbw_gbs"])
+
+
+def test_lines_of_an_elastic_bench_have_no_prefix_either() -> None:
+    line = ("bench", "-np", "2", "--min-np", "1", "--operation", "broadcast", "--max-bytes", "1K", "--json")
+    status, stdout, stderr = Launcher().run(*line)
+    assert status == 0 and [json.loads(text) for text in stdout.splitlines()], stderr
+
+
+def test_an_interrupt_leaves_the_figures() -> None:
+    launcher = Launcher()
+    process = launcher.start("bench", "-np", "2", "--max-bytes", "1G", "--factor", "2")
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith(b"allreduce"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    result = launcher.finish(process, 20)
+    assert result.returncode == 130 and "Traceback" not in result.output, result.output
 
 
 def test_an_operation_that_does_not_exist_is_an_error() -> None:

@@ -94,7 +94,7 @@ class _Parts:
 
     def _outputs_maker(self) -> WorkerOutputs:
         output, stage = self._job.output, self._stage
-        display = Display(output.has_time, output.ranks)
+        display = Display(output.has_time, output.ranks, has_prefix=output.has_prefix)
         outputs = WorkerOutputs(display, stage.journal, output.folder, stage.files)
         stage.stack.callback(outputs.close)
         return outputs

@@ -8,7 +8,7 @@ from typing import BinaryIO
 from ..file_writer import FileWriter, QueuedFile
 from ..files import open_file_in, open_folder, open_folder_in
 from ..journal import Journal
-from ..output import Display, label_of
+from ..output import Display
 from ..rank_output import RankOutput, folder_of, repeats_of
 from ..repeats import Repeats
 from ..sink import Sink
@@ -90,7 +90,8 @@ class WorkerOutputs:
         name = f"w{worker}" if rank is None else None
         if self._repeats is not None and stream == "stderr":
             self._repeats.name(output, rank)
-        output.relabel(label_of(worker if rank is None else rank, stream, output.sink.is_terminal, name))
+        shown = worker if rank is None else rank
+        output.relabel(self._display.label(shown, stream, output.sink.is_terminal, name))
         output.show(self._display.ranks is None or (rank is not None and self._display.shows(rank)))
         if self._folder is not None and rank is not None:
             shared = self._file_of(self._folder, rank, stream)

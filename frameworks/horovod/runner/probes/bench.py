@@ -7,6 +7,7 @@ an allreduce, (n - 1) / n for a reducescatter or an allgather, 1 for a broadcast
 """
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,7 @@ def _operations(size: int) -> dict[str, tuple[Operation, float]]:
 def main() -> None:
     """Prints a table on rank 0, or a JSON object in each line."""
     arguments = parse("bench", sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C leaves the figures as the last lines
     basics.init()
     size, me = basics.size(), basics.rank()
     rates = _between_hosts()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 import sys
 import textwrap
 import time
@@ -23,6 +24,7 @@ _COLUMNS = 79
 def main() -> None:
     """Looks at this host and at its links."""
     arguments = parse("doctor", sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C leaves the figures as the last lines
     try:
         basics.init()
     except BootstrapError as error:  # says which hosts do not reach each other
