@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -59,7 +60,7 @@ class Keeper:
         self._optuna = import_optuna()
         self.study = study
         self._wanted = wanted
-        self._say = say or (lambda line: print(line, file=sys.stderr, flush=True))
+        self._say = say or _print
         self._running: dict[int, optuna.Trial] = {}
         self._again: list[tuple[int, dict[str, Any]]] = []
         self._begun = 0  # of those that count
@@ -213,6 +214,13 @@ class Keeper:
             storage.set_trial_user_attr(number, _ERROR, reason)
             self._counted += 1
         self.study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
+
+
+def _print(line: str) -> None:
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # full, without a reader or closed: no reason to end a study
+        print(line, file=sys.stderr, flush=True)
 
 
 def _are_same(choice: Any, value: Any) -> bool:

@@ -294,6 +294,19 @@ def test_one_job_at_a_time_uses_a_journal(tmp_path: Path, monkeypatch: pytest.Mo
         open_journal(path, mine, goes_on=False)
 
 
+def test_a_study_goes_on_where_its_lines_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stderr", full)
+        keeper = Keeper(new_study(), 1)
+        number = keeper.next(0)
+        assert number is not None
+        keeper.end(number, value(1.0))
+        assert keeper.is_full and keeper.best() == [0]
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+
+
 def test_a_trial_that_has_lost_a_rank_is_told_like_the_others() -> None:
     study, said = new_study(), list[str]()
     assert keeper_of(study, 2).next(1) == 0
