@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
 from pyspark.ml.evaluation import RegressionEvaluator
 from pyspark.ml.linalg import Vectors
 from pyspark.ml.tuning import CrossValidator, CrossValidatorModel, ParamGridBuilder
@@ -70,6 +73,17 @@ def digits(session: Any) -> tuple[Any, Any, Any]:
 
 def errors(rows: list[Any]) -> Iterator[float]:
     return (abs(row["y"] - row["y__output"]) for row in rows)
+
+
+def refuses_nan(one: Any) -> None:
+    """An estimator that has labels which are NaN, and so losses, names their column, and keeps nothing."""
+    path = Path(one.getStore().get_train_data_path())
+    path.mkdir(parents=True)
+    table = pa.table({"x": [[1.0, 2.0, 3.0]] * 4, "y": [0.5, np.nan, 0.0, 1.0]})
+    pyarrow.parquet.write_table(table, path / "part.parquet")
+    with pytest.raises(ValueError, match="the loss of epoch 0 is NaN, and so are values of column 'y'"):
+        one.setBackend(InProcess()).fit_on_parquet()
+    assert not Path(one.getStore().get_runs_path()).exists()
 
 
 def cross_validated(estimator: Any, frame: Any, param: Any, values: list[Any], path: str) -> list[float]:

@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 
 import cloudpickle
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -138,6 +139,11 @@ def test_weights_of_classes_are_where_the_model_is() -> None:
     params = {"loss": loss, "loss_constructors": None, "loss_weights": None, "label_cols": ["y"]}
     Losses(params, model, None)
     assert loss.weight.device.type == "meta"
+
+
+def test_a_frame_of_pandas() -> None:
+    with pytest.raises(TypeError, match=r"DataFrame is no DataFrame of Spark: spark\.createDataFrame makes"):
+        dataset.write(pandas.DataFrame({"x": [1.0]}), None, ["x"])
 
 
 def test_validation_by_a_list() -> None:

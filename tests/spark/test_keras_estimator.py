@@ -14,8 +14,8 @@ from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.linalg import DenseVector
 
 from horovod.spark.keras import KerasEstimator
-from horovod.spark.keras.packing import unpacked
-from horovod.spark.keras.training import as_arrays, load_arrays
+from horovod.spark.keras.packing import archive, unpacked
+from horovod.spark.keras.training import as_arrays, load_arrays, of_rank
 
 PACKAGES = ["keras", "tf_keras"]
 # Its ranks load TensorFlow anew. That two of them average with tf_keras, too, is tried in tests/tf.
@@ -46,6 +46,10 @@ def estimator(keras: Any, folder: Path, **values: Any) -> KerasEstimator:
         "loss": "mse",
     }
     return KerasEstimator(**cases.of_the_plane(folder, **{**own, **values}))
+
+
+def test_labels_that_are_nan(keras: Any, tmp_path: Path) -> None:
+    cases.refuses_nan(estimator(keras, tmp_path))
 
 
 @KERAS_ALONE
@@ -203,6 +207,29 @@ def test_a_run_of_another_model(session: Any, keras: Any, frame: Any, tmp_path: 
             ValueError, match=r"run 'one' has a checkpoint of another model .* another run_id"
         ):
             estimator(keras, tmp_path, model=model, **values).fit(frame)
+
+
+def test_a_loss_whose_source_is_nowhere(keras: Any) -> None:
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", eval("lambda wanted, found: found"))
+    assert archive(model).data and "get_compile_config" not in vars(model)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_ranks_drop_other_units(keras: Any, seed: int | None) -> None:
+    """Those of layers with and without a seed of their own; with a seed of the run, as in the last run."""
+    layers = [keras.layers.Dropout(0.5), keras.layers.Dropout(0.5, seed=7)]
+    x = keras.layers.Input((64,))
+    model = keras.Model(x, [layer(x) for layer in layers])
+
+    def dropped(rank: int) -> list[list[bool]]:
+        params = of_rank({"model": archive(model), "random_seed": seed}, rank)
+        outputs = params["model"](np.ones((1, 64), np.float32), training=True)
+        return [(np.asarray(output)[0] == 0).tolist() for output in outputs]
+
+    first, second = dropped(0), dropped(1)
+    assert first[0] != second[0] and first[1] != second[1]
+    assert seed is None or first == dropped(0)
 
 
 def test_a_checkpoint_has_the_learning_rate_of_one_rank(keras: Any) -> None:

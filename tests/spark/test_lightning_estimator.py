@@ -53,6 +53,10 @@ def estimator(folder: Path, **values: Any) -> TorchEstimator:
     return TorchEstimator(**cases.of_the_plane(folder, **{**own, **values}))
 
 
+def test_labels_that_are_nan(tmp_path: Path) -> None:
+    cases.refuses_nan(estimator(tmp_path))
+
+
 def test_two_ranks(session: Any, frame: Any, tmp_path: Path) -> None:
     fitted = estimator(tmp_path, num_proc=2, validation=0.25).fit(frame)
     history = fitted.getHistory()

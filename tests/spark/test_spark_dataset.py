@@ -180,6 +180,21 @@ def test_a_failed_write_leaves_nothing(session: Any, store: LocalStore) -> None:
     assert list(Path(store.prefix_path).iterdir()) == []
 
 
+def test_a_store_that_is_a_file(session: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    store = LocalStore(str(tmp_path / "file"))
+    with pytest.raises(OSError, match=r"cannot write the DataFrame to .*: .*Parent path is not a directory"):
+        write(session.range(4), store, ["id"])
+
+
+def test_names_with_dots_and_backticks(session: Any, store: LocalStore) -> None:
+    df = session.range(4).selectExpr("array(id, id) as a", "id as `a.b`", "id % 2 as `c d``e`")
+    dataset = write(df, store, df.columns, validation="c d`e")
+    assert dataset.columns["a"] == Column("a", "int64", (2,), "array")
+    rows = read(store, dataset, dataset.val_path)
+    assert sorted(rows["a.b"]) == [1, 3] and sorted(rows["c d`e"]) == [1, 1]
+
+
 def test_no_rows_are_refused(session: Any, store: LocalStore) -> None:
     with pytest.raises(ValueError, match="no rows to train with"):
         write(session.range(0), store, ["id"])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from horovod.spark.common import parquet
+from horovod.spark.common import parquet, reader
 from horovod.spark.common.arrow import Column, to_numpy
 from horovod.spark.common.dataset import columns_of
 from horovod.spark.common.reader import Batches
@@ -114,6 +114,12 @@ def test_a_large_buffer_makes_each_order_equally_likely(tmp_path: Path) -> None:
     for epoch in range(30):
         np.add.at(counts, (np.arange(rows) // 100, np.array(ids(batches, epoch)) // 100), 1)
     assert ((counts - 300) ** 2 / 300).sum() < 160
+
+
+def test_the_buffer_is_bounded_for_text_whatever_its_column_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a.b": [f"{n:01000}" for n in range(100)]}), tmp_path / "0.parquet")
+    batches = Batches(str(tmp_path), [Column("a.b", "object", (), "scalar")], 5, shuffle=True)
+    assert batches._buffer_rows < 2 * reader.BUFFER_BYTES / 1000
 
 
 def test_a_small_buffer_mixes_row_groups(tmp_path: Path) -> None:

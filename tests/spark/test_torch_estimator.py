@@ -36,6 +36,10 @@ def frame(session: Any) -> Any:
     return cases.plane(session).cache()
 
 
+def test_labels_that_are_nan(tmp_path: Path) -> None:
+    cases.refuses_nan(estimator(tmp_path))
+
+
 def test_two_ranks(session: Any, frame: Any, tmp_path: Path) -> None:
     """Each gets half of the rows; validation, metrics, and what is left in the store."""
     fitted = estimator(tmp_path, num_proc=2, validation=0.25, metrics=[F.l1_loss], loss=[F.mse_loss]).fit(

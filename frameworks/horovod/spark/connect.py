@@ -16,14 +16,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from horovod.bootstrap import secret
-from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
 from horovod.runner import engines
 from horovod.runner.call import packing
 from horovod.runner.call.child import Caller, show
 from horovod.runner.call.run import command, run_packed
 
 from .agents import Terms, start_agent
-from .job import LOST_SECONDS, Plan, launchers
+from .job import Plan, launchers
 
 _PART_BYTES = 4 << 20  # of a row
 _END_SECONDS = 5.0  # for agents to end with their launcher
@@ -55,15 +54,7 @@ def run(plan: Plan, function: Callable[..., Any], args: Sequence[Any], kwargs: A
     call = io.BytesIO()
     packing.write_call(call, function, args, kwargs)
     key = secrets.token_bytes(secret.SECRET_BYTES)
-    body = _Body(
-        plan.options,
-        {HOST_TIMEOUT_VARIABLE: LOST_SECONDS, **plan.variables},
-        plan.executable,
-        key,
-        call.getvalue(),
-        plan.start_seconds,
-        time.time(),
-    )
+    body = _Body(replace(plan, stdout=None, stderr=None), key, call.getvalue(), time.time())
     frame = session.range(0, plan.tasks, 1, plan.tasks).mapInArrow(body, "data binary", barrier=True)
     tag = f"horovod.spark-{secrets.token_hex(8)}"
     session.addTag(tag)
@@ -101,26 +92,23 @@ class _Body:
     those that begin late, of the time at which they were ``asked`` for, do nothing.
     """
 
-    options: Sequence[str]
-    variables: Any
-    executable: str | None
+    plan: Plan
     secret: bytes = field(repr=False)
     call: bytes = field(repr=False)
-    start_seconds: float
     asked: float
 
     def __call__(self, _: Any) -> Iterator[Any]:
         import pyarrow  # which only the executors need to have
 
         context: Any = BarrierTaskContext.get()
-        index, is_late = context.partitionId(), time.time() > self.asked + self.start_seconds
+        index, is_late = context.partitionId(), time.time() > self.asked + self.plan.start_seconds
         host = context.getTaskInfos()[0].address.rpartition(":")[0]
-        own = engines.address_at(host, self.variables) if index == 0 and not is_late else ""
+        own = engines.address_at(host, self.plan.variables) if index == 0 and not is_late else ""
         address = context.allGather(own)[0]
         if not address:
             ended: Ended | None = self._late()
         else:
-            terms = Terms(address, self.secret, self.variables)
+            terms = Terms(address, self.secret, self.plan.variables)
             agent = start_agent(terms, index)
             ended = self._lead(terms) if index == 0 else None
             context.barrier()  # the launcher has ended, or never begun, which agents cannot tell from soon
@@ -134,8 +122,8 @@ class _Body:
     def _late(self) -> Ended:
         text = (
             f"the tasks of Spark have started {time.time() - self.asked:.0f} s after they were asked for, "
-            f"and start_timeout is {self.start_seconds:g} s. If they had run before, an executor was lost, "
-            "and a training is not repeated"
+            f"and start_timeout is {self.plan.start_seconds:g} s. If they had run before, an executor was "
+            "lost, and a training is not repeated"
         )
         return Ended(b"", told=text)
 
@@ -147,9 +135,9 @@ class _Body:
 
         offer = secret.offer(self.secret)
         stdout, stderr = io.StringIO(), io.StringIO()
-        caller = Caller({**os.environ, **launchers(self.variables), **offer.variables}, stdout, stderr)
-        words = [*self.options, "--rendezvous", terms.address, "--"]
-        words += command(self.executable or sys.executable)
+        caller = Caller({**os.environ, **launchers(self.plan.variables), **offer.variables}, stdout, stderr)
+        words = [*self.plan.options, "--rendezvous", terms.address, "--"]
+        words += command(self.plan.executable or sys.executable)
         try:
             results = run_packed(words, self.call, caller)
             ended = Ended(cloudpickle.dumps(results))

@@ -12,7 +12,6 @@ from typing import Any, TextIO
 from pyspark import SparkContext
 
 from horovod.bootstrap import secret
-from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
 from horovod.common.exceptions import HorovodInternalError
 from horovod.runner import engines
 from horovod.runner.call.child import Caller
@@ -26,7 +25,6 @@ from .tasks import Tasks
 _LOOK_SECONDS = 0.25
 _GRACE_SECONDS = 2.0  # for the launcher to find the first cause, and for Spark to say what became of a task
 _END_SECONDS = 10.0
-LOST_SECONDS = "8"  # executors are in one network: a connection that breaks there has lost its executor
 
 
 @dataclass(frozen=True)
@@ -50,15 +48,14 @@ def run(
     context: SparkContext, plan: Plan, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
 ) -> list[Any]:
     """What the function returns on each rank; see ``horovod.spark.run`` for what it raises."""
-    variables = {HOST_TIMEOUT_VARIABLE: LOST_SECONDS, **plan.variables}
-    address = engines.address_at(context.getConf().get("spark.driver.host"), variables)
+    address = engines.address_at(context.getConf().get("spark.driver.host"), plan.variables)
     key = secrets.token_bytes(secret.SECRET_BYTES)
     offer = secret.offer(key)
     words = [*plan.options, "--rendezvous", address, "--", *command(plan.executable or context.pythonExec)]
-    tasks = Tasks(context, plan.tasks, partial(serve, Terms(address, key, variables, plan.goes_on)))
+    tasks = Tasks(context, plan.tasks, partial(serve, Terms(address, key, plan.variables, plan.goes_on)))
     watch = _Watch(tasks, plan)
     try:
-        environ = {**os.environ, **launchers(variables), **offer.variables}
+        environ = {**os.environ, **launchers(plan.variables), **offer.variables}
         caller = Caller(environ, plan.stdout, plan.stderr, on_start=watch.begin)
         found = run_job(words, function, args, kwargs, caller)
         if not (plan.goes_on and tasks.waiting):  # who waits would begin when the others end

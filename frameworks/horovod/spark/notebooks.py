@@ -49,7 +49,6 @@ class HorovodRunner:
         if most and count > most:
             raise ValueError(f"HorovodRunner(np={count}): the application runs {most} tasks at a time")
         count = count or most
-        if not self._is_quiet:
-            return on_executors(main, kwargs=kwargs, num_proc=count or None)[0]
         with open(os.devnull, "w") as nobody:
-            return on_executors(main, kwargs=kwargs, num_proc=count or None, stdout=nobody, stderr=nobody)[0]
+            to = nobody if self._is_quiet else None
+            return on_executors(main, kwargs=kwargs, num_proc=count or None, stdout=to, stderr=to)[0]

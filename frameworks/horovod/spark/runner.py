@@ -9,6 +9,7 @@ from typing import TextIO, TypeVar
 from pyspark import SparkContext
 from pyspark.sql.utils import is_remote
 
+from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
 from horovod.runner.engines import nics_to_env_var
 
 from . import connect, job
@@ -18,6 +19,7 @@ Result = TypeVar("Result")
 
 _START_VARIABLE = "HOROVOD_SPARK_START_TIMEOUT"
 _START_SECONDS = 600.0
+_LOST_SECONDS = "8"  # executors are in one network: a connection that breaks there has lost its executor
 _RANKS_SECONDS = 30  # which ranks have to find each other, beside what the tasks have
 
 
@@ -132,22 +134,14 @@ def run_elastic(
     Args:
         fn: what each rank calls, and each that comes later; it calls ``hvd.init()``, and has its training in
             a function with ``@hvd.elastic.run``.
-        args: see ``run``, as for all arguments that are not named here.
-        kwargs: see there.
+        args, kwargs, env, stdout, stderr, verbose, nics, prefix_output_with_timestamp: see ``run``.
         num_proc: with so many ranks the job begins; by default as many as the application runs tasks.
         min_num_proc: it goes on as long as there are so many, ``num_proc`` by default.
         max_num_proc: to so many it may grow, ``num_proc`` by default. There are as many tasks.
         start_timeout: how many seconds ``num_proc`` tasks have to start.
         elastic_timeout: how many seconds the job may be without ``min_num_proc`` ranks, 600 by default.
         reset_limit: how often its ranks may start again.
-        env: see ``run``.
-        stdout: see there.
-        stderr: see there.
-        verbose: see there.
-        nics: see there.
-        prefix_output_with_timestamp: see there.
-        min_np: deprecated, use ``min_num_proc``.
-        max_np: deprecated, use ``max_num_proc``.
+        min_np, max_np: deprecated names of ``min_num_proc`` and ``max_num_proc``.
 
     Returns:
         What the function returned on each rank that did its work to the end, in the order of the ranks.
@@ -269,4 +263,5 @@ def _variables(
             )
     name = "OMP_NUM_THREADS"
     said = "" if context is None else context.getConf().get(f"spark.executorEnv.{name}", "")
-    return {**({name: said} if said else {}), **nics_to_env_var(nics), **(env or {})}
+    given = {**({name: said} if said else {}), **nics_to_env_var(nics), **(env or {})}
+    return {HOST_TIMEOUT_VARIABLE: _LOST_SECONDS, **given}

@@ -15,6 +15,12 @@ _DENSE = 1  # in "type"
 Batch = dict[str, np.ndarray]
 """Rows, by the names of columns."""
 
+
+def rows_of(batch: Batch) -> int:
+    """How many rows a batch has."""
+    return len(next(iter(batch.values())))
+
+
 ALIGNMENT = 64  # bytes, of tensors of TensorFlow
 
 

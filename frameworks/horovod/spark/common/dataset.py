@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions
 
 from . import parquet
@@ -51,11 +53,14 @@ def write(
         idx: the name of the data in the store; by default a new one. Data of the same name are replaced.
 
     Raises:
-        TypeError: a column is of another type.
+        TypeError: a column is of another type, or ``df`` is.
         ValueError: there are no rows, a null, or vectors or arrays of several lengths.
+        OSError: the store cannot be written to; the text has the reason that Java gives.
 
     Whatever fails, nothing is left in the store.
     """
+    if not hasattr(df, "select"):
+        raise TypeError(f"a {type(df).__name__} is no DataFrame of Spark: spark.createDataFrame makes one")
     columns = list(dict.fromkeys(columns))
     idx = uuid.uuid4().hex[:12] if idx is None else idx
     train_path, val_path = store.get_train_data_path(idx), store.get_val_data_path(idx)
@@ -67,7 +72,10 @@ def write(
             if isinstance(validation, float):  # the split has sorted the rows
                 part = part.sortWithinPartitions(functions.rand(seed))
             writer = part.write.mode("overwrite").option("parquet.block.size", ROW_GROUP_BYTES)
-            writer.parquet(store.get_full_path(path))
+            try:
+                writer.parquet(store.get_full_path(path))
+            except Py4JJavaError as error:  # a page of Java
+                raise OSError(f"Spark cannot write the DataFrame to {path}: {_cause(error)}") from error
         return _described(found, store, columns)
     except BaseException:
         remove(store, found)
@@ -97,16 +105,22 @@ def remove(store: Any, dataset: Dataset) -> None:
         store.delete(path)
 
 
+def _cause(error: Exception) -> str:
+    """What Java names last, and so first of all went wrong."""
+    return str((re.findall(r"^(?:Caused by)?: (.*)", str(error), re.MULTILINE) or [error])[-1])
+
+
 def _split(df: Any, columns: list[str], validation: float | str | None, seed: int) -> list[Any]:
     """The rows to train with, and those to validate with."""
     needed = [*columns, validation] if isinstance(validation, str) else columns
     if missing := [name for name in needed if name not in df.columns]:
         raise ValueError(f"the DataFrame has no column {missing[0]!r}, but {', '.join(df.columns)}")
-    chosen = [df[f"`{name}`"] for name in columns]
+    column = {name: df["`" + name.replace("`", "``") + "`"] for name in needed}
+    chosen = [column[name] for name in columns]
     if not validation:
         return [df.select(chosen)]
     if isinstance(validation, str):
-        marked = functions.coalesce(df[f"`{validation}`"].cast("double"), functions.lit(0.0)) > 0
+        marked = functions.coalesce(column[validation].cast("double"), functions.lit(0.0)) > 0
         return [df.where(~marked).select(chosen), df.where(marked).select(chosen)]
     if not isinstance(validation, (int, float)) or not 0 < validation < 1:
         raise ValueError(f"validation={validation} is no fraction between 0 and 1, nor the name of a column")
@@ -146,15 +160,12 @@ def _column(field: Any, groups: list[parquet.RowGroup]) -> Column:
     kind, name = field.type, field.name
     if is_vector(kind):
         return _vector_column(name, groups)
+    dtype = element_type(kind.value_type if is_list(kind) else kind, name)
+    leaves = list(parquet.leaves(groups, name))
+    _refuse_nulls(name, leaves)
     if is_list(kind):
-        dtype = element_type(kind.value_type, name)
-        leaves = list(_leaves(groups, name))
-        _refuse_nulls(name, leaves)
         counts = {leaf.num_values / group.rows for group, leaf in leaves}
         return Column(name, dtype, (_only(name, counts),), "array")
-    leaves = list(_leaves(groups, name))
-    _refuse_nulls(name, leaves)
-    dtype = element_type(kind, name)
     is_bytes = dtype == "object" and "string" not in str(kind)
     return Column(name, dtype, (), "binary" if is_bytes else "scalar")
 
@@ -163,26 +174,16 @@ def _vector_column(name: str, groups: list[parquet.RowGroup]) -> Column:
     """By the statistics of the parts: "type" is 0 in sparse and 1 in dense vectors, "size" is null in dense
     ones.
     """
-    types = list(_leaves(groups, f"{name}.type"))
+    types = list(parquet.leaves(groups, f"{name}.type"))
     _refuse_nulls(name, types)
     found = {value for _, leaf in types for value in _range(leaf)}
-    sizes = {float(value) for _, leaf in _leaves(groups, f"{name}.size") for value in _range(leaf)}
+    sizes = {float(value) for _, leaf in parquet.leaves(groups, f"{name}.size") for value in _range(leaf)}
     if found == {1}:
-        sizes = {leaf.num_values / group.rows for group, leaf in _leaves(groups, f"{name}.values")}
+        sizes = {leaf.num_values / group.rows for group, leaf in parquet.leaves(groups, f"{name}.values")}
     if not sizes:
         raise ValueError(f"the files say nothing of the vectors in column {name!r}: write them with Spark")
     kind = "mixed_vector" if len(found) != 1 else "dense_vector" if found == {1} else "sparse_vector"
     return Column(name, "float64", (_only(name, sizes),), kind)
-
-
-def _leaves(groups: list[parquet.RowGroup], path: str) -> Iterator[tuple[parquet.RowGroup, Any]]:
-    """What the footers say of the column at a path, or the only one below it."""
-    for group in groups:
-        footer = group.file.metadata.row_group(group.number)
-        for index in range(footer.num_columns):
-            leaf = footer.column(index)
-            if leaf.path_in_schema == path or leaf.path_in_schema.startswith(f"{path}."):
-                yield group, leaf
 
 
 def _range(leaf: Any) -> tuple[int, ...]:

@@ -40,6 +40,7 @@ class HorovodEstimator(Estimator, HasParams, Saved):
     """Trains a model with the rows of a DataFrame, on the executors of the application."""
 
     _framework: str
+    _model_class: type[HorovodModel]
     _training: type[Training]
     """What each rank runs; ``_trained`` takes what it returns on rank 0."""
 
@@ -122,9 +123,24 @@ class HorovodEstimator(Estimator, HasParams, Saved):
         """The params that ranks are told."""
         return {name: self.getOrDefault(name) for name in self._rows if name not in NOT_SAVED}
 
+    def get_model_class(self) -> type:
+        """The class of what ``fit`` returns."""
+        return self._model_class
+
     def _metadata_of(self, plan: Plan, shapes: list[list[int]]) -> dict[str, Any]:
         names = [*self.getFeatureCols(), *self.getLabelCols()]
         return {"columns": {name: plan.dataset.columns[name] for name in names}, "shapes": shapes}
+
+    def _model_values(self, model: Any, history: Any, run_id: str, metadata: Any) -> dict[str, Any]:
+        """The params of the model, whatever the framework."""
+        return {
+            "history": history,
+            "model": model,
+            "feature_columns": self.getFeatureCols(),
+            "label_columns": self.getLabelCols(),
+            "run_id": run_id,
+            "_metadata": metadata,
+        }
 
     def _trained(self, found: Any, plan: Plan) -> Any:
         """The model, from what rank 0 has returned."""

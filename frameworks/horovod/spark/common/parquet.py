@@ -77,6 +77,17 @@ def files_at(path: str, filesystem: Any = None) -> list[Any]:
     return files
 
 
+def leaves(groups: list[RowGroup], path: str) -> Iterator[tuple[RowGroup, Any]]:
+    """What the footers say of the column at a path, and of all below it. A name may have dots."""
+    names = set(groups[0].file.physical_schema.names) if groups else set()
+    for group in groups:
+        footer = group.file.metadata.row_group(group.number)
+        for leaf in map(footer.column, range(footer.num_columns)):
+            found = leaf.path_in_schema
+            if found == path or (found.startswith(f"{path}.") and found not in names):
+                yield group, leaf
+
+
 def row_groups(files: list[Any]) -> list[RowGroup]:
     """Those of all files that have rows."""
     return [

@@ -11,7 +11,7 @@ import numpy as np
 from horovod.data.read_ahead import ReadAhead
 
 from . import parquet
-from .arrow import Batch, Column, empty, to_numpy
+from .arrow import Batch, Column, empty, rows_of, to_numpy
 from .shuffle import shuffled
 
 CHUNK_BYTES = 2 << 20  # that are decoded at a time
@@ -122,15 +122,11 @@ class Batches:
     def _bytes_of_row(self) -> int:
         """Of the columns; that of bytes and strings as the files say."""
         size: float = sum(column.bytes_of_row for column in self._columns)
-        names = {column.name for column in self._columns if column.dtype == "object"}
         rows = sum(group.rows for group in self._groups)
-        for group in self._groups if names else ():
-            footer = group.file.metadata.row_group(group.number)
-            leaves = (footer.column(index) for index in range(footer.num_columns))
-            sizes = (
-                leaf.total_uncompressed_size for leaf in leaves if leaf.path_in_schema.split(".")[0] in names
-            )
-            size += sum(sizes) / rows
+        for column in self._columns if rows else ():
+            if column.dtype == "object":
+                found = parquet.leaves(self._groups, column.name)
+                size += sum(leaf.total_uncompressed_size for _, leaf in found) / rows
         return max(int(size), 1)
 
 
@@ -167,11 +163,6 @@ def rebatched(chunks: Iterable[Batch], size: int) -> Iterator[Batch]:
                 parts, missing = [], size
     if parts:
         yield _joined(parts)
-
-
-def rows_of(batch: Batch) -> int:
-    """How many rows a batch has."""
-    return len(next(iter(batch.values())))
 
 
 def _joined(parts: list[Batch]) -> Batch:

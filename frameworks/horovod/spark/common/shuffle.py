@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from .arrow import Batch, empty
+from .arrow import Batch, empty, rows_of
 
 
 def shuffled(chunks: Iterable[Batch], limit: int, random: np.random.Generator) -> Iterator[Batch]:
@@ -18,7 +18,7 @@ def shuffled(chunks: Iterable[Batch], limit: int, random: np.random.Generator) -
     pool: Batch = {}
     held = 0
     for chunk in chunks:
-        rows = len(next(iter(chunk.values())))
+        rows = rows_of(chunk)
         if not pool:
             pool = {
                 name: np.empty((limit, *values.shape[1:]), values.dtype) for name, values in chunk.items()
@@ -39,8 +39,7 @@ def shuffled(chunks: Iterable[Batch], limit: int, random: np.random.Generator) -
 
 def _exchanged(pool: Batch, chunk: Batch, random: np.random.Generator) -> Batch:
     """Puts the rows of the chunk in place of as many of the pool, which are returned."""
-    limit, rows = (len(next(iter(each.values()))) for each in (pool, chunk))
-    places = random.choice(limit, rows, replace=False)
+    places = random.choice(rows_of(pool), rows_of(chunk), replace=False)
     gone = _rows_at(pool, places)
     for name, values in chunk.items():
         pool[name][places] = values

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -224,10 +224,9 @@ class LocalStore(FilesystemStore):
     def get_local_output_dir_fn(self, run_id: str) -> Callable[[], contextlib.AbstractContextManager[str]]:
         path = self.get_run_path(run_id)
 
-        @contextlib.contextmanager
-        def local_output_dir() -> Iterator[str]:
+        def local_output_dir() -> contextlib.AbstractContextManager[str]:
             os.makedirs(path, exist_ok=True)
-            yield path
+            return contextlib.nullcontext(path)
 
         return local_output_dir
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ import numpy as np
 
 from horovod.common import basics as hvd
 
+from .arrow import Batch, rows_of
 from .dataset import Dataset
 from .reader import Batches
 
-Batch = dict[str, np.ndarray]
 Epoch = Callable[[int], Iterator[Batch]]
 
 
@@ -56,8 +57,8 @@ class Training:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.params = self.unpacked(plan.params())
         hvd.init()
+        self.params = self.unpacked(plan.params())
         self.share = Share(plan, self.params, hvd.rank(), hvd.size())
 
     def run(self, folder: str) -> bytes | None:
@@ -80,14 +81,31 @@ class Training:
         asked = self.params["epochs"]
         return range(self.done, asked if self.done < asked else self.done + asked)
 
-    def end_epoch(self, epoch: int) -> None:
-        """Keeps a checkpoint in the store, for a run of the same ``run_id``."""
+    def end_epoch(self, epoch: int, loss: float) -> None:
+        """Keeps a checkpoint in the store, for a run of the same ``run_id``.
+
+        Raises:
+            ValueError: the loss is NaN, and so are values of this rank's rows.
+        """
+        if math.isnan(loss):
+            self._refuse_nan(epoch)
         self.done = epoch + 1
         if hvd.rank() == 0:
             self.kept = self.checkpoint()
             path = self.plan.store.get_checkpoint_path(self.plan.run_id)
             if path is not None:
                 self.plan.store.write(path, self.kept)
+
+    def _refuse_nan(self, epoch: int) -> None:
+        params = self.params
+        names = [*params["feature_cols"], *params["label_cols"], *filter(None, [params["sample_weight_col"]])]
+        for batch in self.share.train(epoch):
+            for name in names:
+                if np.isnan(numeric(batch, name)).any():
+                    raise ValueError(
+                        f"the loss of epoch {epoch} is NaN, and so are values of column {name!r}. Fill or "
+                        "drop them: df.na.fill, df.na.drop"
+                    )
 
     def unpacked(self, values: dict[str, Any]) -> dict[str, Any]:
         """The params, of those that were pickled."""
@@ -224,6 +242,13 @@ def numeric(batch: Batch, name: str) -> np.ndarray:
     return array
 
 
+def as_list(value: Any) -> list[Any]:
+    """A list of one, where it is no list; none of None."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
 def _exactly(steps: int, epochs: Epoch, first: int) -> Iterator[Batch]:
     """So many batches: those of an epoch, where they are not enough also those of the next ones."""
     left = steps
@@ -245,7 +270,7 @@ def _without_single_rows(batches: Iterator[Batch]) -> Iterator[Batch]:
     """The same rows. A batch of one, which BatchNorm cannot be trained with, goes to that before it."""
     last: Batch | None = None
     for batch in batches:
-        if last is not None and len(next(iter(batch.values()))) == 1:
+        if last is not None and rows_of(batch) == 1:
             last = {name: np.concatenate([last[name], batch[name]]) for name in batch}
             continue
         if last is not None:

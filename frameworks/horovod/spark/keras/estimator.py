@@ -10,13 +10,44 @@ import numpy as np
 
 from horovod.spark.common.estimator import HorovodEstimator, HorovodModel
 from horovod.spark.common.params import Row, with_params
-from horovod.spark.common.training import Plan
+from horovod.spark.common.training import Plan, as_list
 from horovod.spark.common.transform import Predict
 
 from .packing import archive, backend_of, model_of, package_of, packed, unpacked
-from .training import Training, as_input, as_list, choose_gpu, compiled, load_arrays
+from .training import Training, as_input, choose_gpu, compiled, load_arrays
 
 _CUSTOM_OBJECTS = Row("custom_objects", "what Keras does not know of the model, by name", {})
+
+
+@with_params(_CUSTOM_OBJECTS)
+class KerasModel(HorovodModel):
+    """A trained model of Keras, which ``keras()`` returns, as a Transformer.
+
+    Args:
+        **values: params by name; ``explainParams()`` describes them all.
+    """
+
+    def keras(self) -> Any:
+        """The model of Keras, compiled with the optimizer of the training."""
+        return self.getModel()
+
+    _packed, _unpacked = staticmethod(packed), staticmethod(unpacked)
+
+    def _predictor(self) -> Callable[[], Predict]:
+        pickled = cloudpickle.dumps((archive(self.getModel()), self.getCustomObjects()))
+
+        def load() -> Predict:
+            archived, custom_objects = cloudpickle.loads(pickled)
+            choose_gpu(archived.package, None)  # which the tasks of a machine could not share
+            model = model_of(archived, custom_objects)
+
+            def predict(features: list[np.ndarray]) -> list[np.ndarray]:
+                outputs = model.predict_on_batch(as_input(model, features))
+                return [np.asarray(output) for output in as_list(outputs)]
+
+            return predict
+
+        return load
 
 
 @with_params(
@@ -43,6 +74,7 @@ class KerasEstimator(HorovodEstimator):
     """
 
     _framework = "keras"
+    _model_class = KerasModel
     _training = Training
 
     def _check(self) -> None:
@@ -78,48 +110,6 @@ class KerasEstimator(HorovodEstimator):
             **self._get_model_kwargs(model, state["history"], plan.run_id, metadata)
         )
 
-    def get_model_class(self) -> type:
-        """The class of what ``fit`` returns."""
-        return KerasModel
-
     def _get_model_kwargs(self, model: Any, history: Any, run_id: str, metadata: Any) -> dict[str, Any]:
-        return {
-            "history": history,
-            "model": model,
-            "feature_columns": self.getFeatureCols(),
-            "label_columns": self.getLabelCols(),
-            "custom_objects": self.getCustomObjects(),
-            "run_id": run_id,
-            "_metadata": metadata,
-        }
-
-
-@with_params(_CUSTOM_OBJECTS)
-class KerasModel(HorovodModel):
-    """A trained model of Keras, which ``keras()`` returns, as a Transformer.
-
-    Args:
-        **values: params by name; ``explainParams()`` describes them all.
-    """
-
-    def keras(self) -> Any:
-        """The model of Keras, compiled with the optimizer of the training."""
-        return self.getModel()
-
-    _packed, _unpacked = staticmethod(packed), staticmethod(unpacked)
-
-    def _predictor(self) -> Callable[[], Predict]:
-        pickled = cloudpickle.dumps((archive(self.getModel()), self.getCustomObjects()))
-
-        def load() -> Predict:
-            archived, custom_objects = cloudpickle.loads(pickled)
-            choose_gpu(archived.package, None)  # which the tasks of a machine could not share
-            model = model_of(archived, custom_objects)
-
-            def predict(features: list[np.ndarray]) -> list[np.ndarray]:
-                outputs = model.predict_on_batch(as_input(model, features))
-                return [np.asarray(output) for output in as_list(outputs)]
-
-            return predict
-
-        return load
+        values = self._model_values(model, history, run_id, metadata)
+        return {**values, "custom_objects": self.getCustomObjects()}

@@ -67,11 +67,17 @@ def unpacked(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def archive(model: Any) -> Archive:
-    """The model as bytes."""
+    """The model as bytes, without what it was compiled with: a loss may be a lambda, which Keras saves only
+    where it finds the source.
+    """
     package = package_of(model)
+    vars(model)["get_compile_config"] = lambda: None
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
-        model.save(path)
+        try:
+            model.save(path)
+        finally:
+            vars(model).pop("get_compile_config", None)
         with open(path, "rb") as file:
             return Archive(package, backend_of(package), file.read())
 

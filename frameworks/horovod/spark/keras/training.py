@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import os
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy as np
 from horovod.common import basics as hvd
 from horovod.common.collective.compression import NoneCompressor
 from horovod.spark.common import training as common
-from horovod.spark.common.training import Batch
+from horovod.spark.common.arrow import Batch
+from horovod.spark.common.training import as_list
 
 from .packing import backend_of, package_of, unpacked
 
@@ -25,14 +27,12 @@ class Training(common.Training):
     """The training of one rank."""
 
     def unpacked(self, values: dict[str, Any]) -> dict[str, Any]:
-        return unpacked(values)
+        return of_rank(values, hvd.rank())
 
     def prepare(self) -> None:
         params, package = self.params, package_of(self.params["model"])
         self.keras = keras = importlib.import_module(package)
         choose_gpu(package, hvd.local_rank() if params["use_gpu"] else None)
-        if params["random_seed"] is not None:
-            keras.utils.set_random_seed(params["random_seed"])
         self.adapter = _adapter(package, keras)
         params["optimizer"] = keras.optimizers.get(params["optimizer"])
         self.model = compiled(params, _distributed(params, self.adapter))
@@ -122,9 +122,27 @@ class Training(common.Training):
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 for name, value in (logs or {}).items():
                     training.history.setdefault(name, []).append(float(value))
-                training.end_epoch(epoch)
+                training.end_epoch(epoch, (logs or {}).get("loss", 0.0))
 
         return Recorder()
+
+
+def of_rank(values: dict[str, Any], rank: int) -> dict[str, Any]:
+    """The params, of those that were packed, with random numbers that no other rank draws: those of layers
+    that have seeds of their own, too.
+    """
+    keras, seed = importlib.import_module(values["model"].package), values["random_seed"]
+    if seed is None:
+        seed = random.randrange(1 << 31)
+    keras.utils.set_random_seed(seed + rank)  # before there are layers, which draw their seeds
+    params = unpacked(values)
+    if keras.__name__ != "keras":  # the seed above is a part of all others of tf_keras
+        return params
+    weights = {id(variable) for variable in params["model"].weights}
+    for state in params["model"].variables:
+        if id(state) not in weights:  # of a generator: its seed, and a count
+            state.assign(np.asarray(keras.ops.convert_to_numpy(state)) + np.array([rank, 0]))
+    return params
 
 
 def compiled(params: Mapping[str, Any], optimizer: Any) -> Any:
@@ -145,7 +163,7 @@ def as_arrays(model: Any, state: Mapping[str, Any], size: int) -> bytes:
     """
     rate = _rate(model.optimizer)
     text = json.dumps({**state, "rate": None if rate is None else rate / size})
-    weights, variables = model.get_weights(), _variables(model)
+    weights, variables = model.get_weights(), model.optimizer.variables
     arrays = {f"weight_{number}": value for number, value in enumerate(weights)}
     arrays |= {f"optimizer_{number}": np.asarray(value) for number, value in enumerate(variables)}
     file = io.BytesIO()
@@ -162,7 +180,7 @@ def load_arrays(checkpoint: bytes, model: Any, size: int = 1) -> dict[str, Any]:
         count = sum(name.startswith("weight_") for name in arrays.files)
         model.set_weights([arrays[f"weight_{number}"] for number in range(count)])
         model.optimizer.build(model.trainable_variables)
-        for number, variable in enumerate(_variables(model)):
+        for number, variable in enumerate(model.optimizer.variables):
             variable.assign(arrays[f"optimizer_{number}"])
     if state["rate"] is not None:
         model.optimizer.learning_rate = state["rate"] * size
@@ -205,10 +223,6 @@ def _rate(optimizer: Any) -> float | None:
     return None if rate is None or isinstance(rate, dict) else float(np.asarray(optimizer.learning_rate))
 
 
-def _variables(model: Any) -> list[Any]:
-    return list(model.optimizer.variables)
-
-
 def _shapes(model: Any, name: str, arrays: Sequence[np.ndarray]) -> list[Any]:
     """Those of the model's inputs or outputs, -1 for what is not fixed; none of a model that does not say."""
     found = getattr(model, name, None)
@@ -226,11 +240,6 @@ def _reshaped(array: np.ndarray, shape: Sequence[int] | None) -> np.ndarray:
 
 def _one_or_all(arrays: list[np.ndarray]) -> Any:
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
-
-
-def as_list(value: Any) -> list[Any]:
-    """A list of one, where it is none."""
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def choose_gpu(package: str, local_rank: int | None) -> None:

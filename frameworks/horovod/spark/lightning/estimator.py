@@ -8,6 +8,14 @@ from horovod.spark.torch import estimator as plain
 from .training import Training, package_of
 
 
+class TorchModel(plain.TorchModel):
+    """A trained LightningModule, which ``getModel`` returns, as a Transformer.
+
+    Args:
+        **values: params by name; ``explainParams()`` describes them all.
+    """
+
+
 @with_params(
     Row(
         "num_gpus",
@@ -44,6 +52,7 @@ class TorchEstimator(plain.TorchEstimator):
     """
 
     _framework = "lightning"
+    _model_class = TorchModel
     _training = Training
 
     def _needed(self) -> list[str]:
@@ -62,15 +71,3 @@ class TorchEstimator(plain.TorchEstimator):
 
     def _is_plain(self) -> bool:
         return self.getModel() is not None and package_of(self.getModel()) is None
-
-    def get_model_class(self) -> type:
-        """The class of what ``fit`` returns."""
-        return TorchModel
-
-
-class TorchModel(plain.TorchModel):
-    """A trained LightningModule, which ``getModel`` returns, as a Transformer.
-
-    Args:
-        **values: params by name; ``explainParams()`` describes them all.
-    """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -12,10 +13,10 @@ import torch
 
 import horovod.torch as hvd
 from horovod.spark.common import training as common
-from horovod.spark.common.training import Batch
+from horovod.spark.common.arrow import Batch
+from horovod.spark.common.training import as_list
 from horovod.spark.torch.training import (
     Losses,
-    as_list,
     device_of,
     dtype_of,
     fitted,
@@ -186,6 +187,7 @@ def keeper(training: Training) -> Any:
 
     class Keeper(base):
         size = 1  # of the job that the learning rates are for
+        loss = 0.0  # of the last batch
 
         def on_train_start(self, trainer: Any, module: Any) -> None:
             factor, self.size = hvd.size() / self.size, hvd.size()
@@ -199,15 +201,15 @@ def keeper(training: Training) -> Any:
         def on_train_batch_end(
             self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int
         ) -> None:
-            is_checked = training.params["terminate_on_nan"] and outputs is not None
-            if is_checked and not torch.isfinite(outputs["loss"]).all():
+            self.loss = float((outputs or {}).get("loss", 0.0))  # of a batch that is skipped there is none
+            if training.params["terminate_on_nan"] and not math.isfinite(self.loss):
                 raise ValueError(f"the loss of batch {number} is not finite (terminate_on_nan)")
 
         def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
             metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
             training.history.append({"epoch": trainer.current_epoch, **metrics})
             trainer.save_checkpoint(training.kept_at)
-            training.end_epoch(trainer.current_epoch)
+            training.end_epoch(trainer.current_epoch, self.loss)
 
         def state_dict(self) -> dict[str, Any]:
             return {"history": training.history, "size": self.size}

@@ -13,7 +13,8 @@ import torch
 
 import horovod.torch as hvd
 from horovod.spark.common import training as common
-from horovod.spark.common.training import Batch
+from horovod.spark.common.arrow import Batch
+from horovod.spark.common.training import as_list
 
 Prepared = tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]
 
@@ -46,7 +47,7 @@ class Training(common.Training):
             if self.share.val_steps:
                 entry["validation"] = self._validate()
             self.history.append(entry)
-            self.end_epoch(epoch)
+            self.end_epoch(epoch, entry["train"]["loss"])
             if hvd.rank() == 0:
                 self._tell(entry)
 
@@ -272,10 +273,3 @@ def device_of(params: Mapping[str, Any]) -> torch.device:
         torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
-
-
-def as_list(value: Any) -> list[Any]:
-    """A list of one, where it is no list; none of None."""
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
