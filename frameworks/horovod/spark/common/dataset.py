@@ -59,7 +59,7 @@ def write(
 
     Whatever fails, nothing is left in the store.
     """
-    if not hasattr(df, "select"):
+    if not hasattr(df, "selectExpr"):
         raise TypeError(f"a {type(df).__name__} is no DataFrame of Spark: spark.createDataFrame makes one")
     columns = list(dict.fromkeys(columns))
     idx = uuid.uuid4().hex[:12] if idx is None else idx
