@@ -237,6 +237,7 @@ def test_a_host_with_a_slow_link_is_named(pods: Pods, probe: str) -> None:
     assert status == 0, output
     named = [line for line in output.splitlines() if "times slower than the others" in line]
     assert [line.split()[1] for line in named] == ["pod-2"], output
+    assert all(len(line) <= 80 for line in output.splitlines()), output
 
 
 def test_the_doctor_names_a_firewall_between_hosts(pods: Pods) -> None:

@@ -1,6 +1,7 @@
 """What ``horovodrun doctor`` says of findings; what it finds is tested with real hosts."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,11 @@ def test_this_host_is_looked_at() -> None:
     names = [each.name for each in checks.look_at_host()]
     limits = {"/dev/shm", "open files", "processes"}
     assert {"cores", "threads", "load", *limits, "interfaces", checks.VERSION} == set(names)
+
+
+def test_an_interface_has_its_mtu() -> None:
+    assert checks._mtu("lo") == int(Path("/sys/class/net/lo/mtu").read_text())
+    assert checks._mtu("none") is None
 
 
 def test_more_threads_than_cores_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from horovod.common.collective.collectives import Collectives
 from horovod.common.collective.tensor_glue import DTYPES
 from horovod.common.reduce_ops import Sum
 
-from .checks import links
+from .checks import links, wrapped
 from .command import parse
 from .links import measured, own_host
 
@@ -93,13 +93,13 @@ def _slowest(rates: Mapping[tuple[str, str], float]) -> dict[str, float]:
 
 def _begin(rates: Mapping[tuple[str, str], float], copies: float, is_json: bool) -> None:
     """What limits the figures, measured in this run; and hosts or links that all collectives wait for."""
-    slow = [escaped(f"{each.name} {each.value}: {each.remedy}") for each in links(rates) if each.remedy]
+    slow = [f"{each.name} {each.value}: {each.remedy}" for each in links(rates) if each.remedy]
     if is_json:
         speeds = {f"{one} to {other}": rate / 1e9 for (one, other), rate in rates.items()}
         print(json.dumps({"memory_copies_gbs": copies, "links_gbs": speeds, "slow": slow}))
         return
     for line in slow:
-        print(f"! {line}")
+        print(wrapped(f"! {line}"))
     hosts = len({host for pair in rates for host in pair}) or 1
     print(f"ranks: {basics.size()}, hosts: {hosts}; float32, sum; rates in GB/s")
     between = f"; links between hosts: {_slowest_and_fastest(rates)}" if rates else ""

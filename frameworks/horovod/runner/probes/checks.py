@@ -1,20 +1,28 @@
 """What may be wrong with a host, and with a link, each with what to do. Pure but for looking at this host."""
 
+import contextlib
+import fcntl
 import importlib.metadata
 import os
 import platform
 import resource
+import socket
 import statistics
+import struct
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from horovod.bootstrap.network.interfaces import addresses, is_loopback
+from horovod.bootstrap.text import escaped
 from horovod.version import __version__
 
 from .. import limits
 
 VERSION = "version"
 _PACKAGES = ("torch", "tensorflow", "tensorflow-cpu", "keras", "tf_keras", "mxnet", "numpy")
+_SIOCGIFMTU = 0x8921  # of <linux/sockios.h>
+_COLUMNS = 79
 _THREADS = "OMP_NUM_THREADS"
 _SHARED_MEMORY = 256 << 20
 _OPEN_FILES = 4096
@@ -29,6 +37,11 @@ class Finding:
     name: str
     value: str
     remedy: str = ""
+
+
+def wrapped(text: str, indent: int = 2) -> str:
+    """In lines that fit a terminal; the further ones begin with ``indent`` blanks."""
+    return textwrap.fill(escaped(text), _COLUMNS, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def look_at_host() -> list[Finding]:
@@ -93,12 +106,12 @@ def _interfaces() -> Finding:
     return Finding("interfaces", ", ".join(shown) or "none but loopback")
 
 
-def _mtu(interface: str) -> str:
-    try:
-        with open(f"/sys/class/net/{interface}/mtu", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+def _mtu(interface: str) -> int | None:
+    request = struct.Struct("16si20x")
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        answer = fcntl.ioctl(any_socket, _SIOCGIFMTU, request.pack(interface.encode(), 0))
+        return int(request.unpack(answer)[1])
+    return None
 
 
 def _limit(number: int) -> str:

@@ -4,12 +4,10 @@ import dataclasses
 import json
 import signal
 import sys
-import textwrap
 import time
 from collections.abc import Mapping, Sequence
 
 from horovod.bootstrap.errors import BootstrapError
-from horovod.bootstrap.text import escaped
 from horovod.common import basics
 from horovod.common.collective.byte_objects import objects, operations
 
@@ -17,8 +15,6 @@ from . import checks
 from .checks import Finding
 from .command import parse
 from .links import measured, own_host
-
-_COLUMNS = 79
 
 
 def main() -> None:
@@ -49,7 +45,7 @@ def main() -> None:
 def _tell(hosts: Mapping[str, Sequence[Finding]], between: Sequence[Finding]) -> None:
     for host, found in hosts.items():
         versions = ", ".join(each.value for each in found if each.name == checks.VERSION)
-        print(_wrapped(f"{host}: {versions}"))
+        print(checks.wrapped(f"{host}: {versions}"))
         for each in [each for each in found if each.name != checks.VERSION]:
             _show(each)
     if between:
@@ -70,11 +66,7 @@ def _tell_programs(hosts: Mapping[str, Sequence[Finding]], between: Sequence[Fin
 def _show(finding: Finding) -> None:
     mark = "!" if finding.remedy else " "
     text = f"{mark} {finding.name:<12} {finding.value}"
-    print(_wrapped(f"{text}: {finding.remedy}" if finding.remedy else text, indent=15))
-
-
-def _wrapped(text: str, indent: int = 2) -> str:
-    return textwrap.fill(escaped(text), _COLUMNS, subsequent_indent=" " * indent, break_on_hyphens=False)
+    print(checks.wrapped(f"{text}: {finding.remedy}" if finding.remedy else text, indent=15))
 
 
 if __name__ == "__main__":
