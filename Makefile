@@ -12,6 +12,8 @@ SLOW ?=
 TF_JOBS ?= 2
 # Each of these has an application of Spark of its own, with two executors.
 SPARK_JOBS ?= 2
+# Each of these has a cluster of Ray of its own, with two nodes.
+RAY_JOBS ?= 2
 WERROR ?= OFF
 # Of the matrix: names of noxfile.py; all when empty.
 CELLS ?=
@@ -139,7 +141,7 @@ test-tf: build $(VENV)/.tensorflow ## Run the tests of TensorFlow and Keras
 	$(TF_TESTS)
 
 test-ray: build $(VENV)/.ray ## Run the tests of horovod.ray, on a cluster of two nodes
-	@if $(BIN)/python -c "import ray"; then $(PYTEST) tests/ray; else echo "Skipped: no Ray in $(VENV)"; fi
+	@if $(BIN)/python -c "import ray"; then $(PYTEST) tests/ray -n $(RAY_JOBS) $(BY_FILE); else echo "Skipped: no Ray in $(VENV)"; fi
 
 test-spark: build $(VENV)/.spark ## Run the tests of horovod.spark, on executors of this machine
 	@if $(BIN)/python -c "import pyspark" && java -version 2>/dev/null; then \

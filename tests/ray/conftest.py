@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,11 +31,14 @@ START_SECONDS, TRIES = 60, 3
 @pytest.fixture(scope="session")
 def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Makes it when a test asks for the first node."""
-    with pytest.MonkeyPatch.context() as patch:
+    # A folder of its own, as others may test beside; its sockets have no long names.
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray") as folder:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("RAY_TMPDIR", folder)
         settings = {f"health_check_{name}": value for name, value in _HEALTH.items()}
         head = {**ray_programs.NODE, "include_dashboard": False, "_system_config": settings}
-        head["ray_client_server_port"] = endpoints.free_port()
+        for server in ("ray_client_server_port", "dashboard_agent_listen_port"):
+            head[server] = endpoints.free_port()
         cluster = _begun(head)
         try:
             yield cluster

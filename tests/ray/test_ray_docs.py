@@ -52,7 +52,8 @@ def test_the_example(cluster: Any, options: list[str]) -> None:
     assert ray.is_initialized()
 
 
-@pytest.mark.slow
+# What becomes of trials is tried by test_ray_tune.py; here each rank of each trial imports PyTorch, too.
+@pytest.mark.full
 def test_the_example_of_tune(cluster: Any, tmp_path: Path) -> None:
     for needed in ("sklearn", "matplotlib", "ray.tune"):
         pytest.importorskip(needed)
