@@ -198,8 +198,7 @@ class ElasticRayExecutor:
         return settings
 
     def start(self) -> None:
-        """Gets ready; ranks are started by ``run``."""
-        self._job.start(None, (), {})
+        """Does nothing: ``run`` starts the ranks."""
 
     def run(self, worker_fn: Callable[[], Any], callbacks: Callbacks | None = None) -> list[Any]:
         """Calls a function on each rank, and on each that comes later.

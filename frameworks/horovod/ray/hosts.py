@@ -40,7 +40,7 @@ class HostActor:
             self._agent = AgentProcess(address, name, slots, secret, {**os.environ, **variables})
         finally:
             self._serves.set()  # without an agent, ``wait`` fails, too
-        return self._agent.pid
+        return self._agent.process.pid
 
     def wait(self) -> int:
         """The status of the agent, once it has ended."""

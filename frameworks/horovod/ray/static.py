@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 
 from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE, STORE_VARIABLE
-from horovod.bootstrap.store.verdicts import Kind
-from horovod.common.exceptions import HorovodInternalError
+from horovod.bootstrap.store.verdicts import Kind, Verdict
 from horovod.runner.hosts import Host, Placement, allocate
 from horovod.runner.nodes.rank_process import rank_environment
 from horovod.runner.report import Process
@@ -121,14 +121,14 @@ class StaticJob:
             self._call(callbacks)
             if errors or self._has_lost_one():
                 failed_at = min(failed_at, time.monotonic())
-                if self._is_known(errors) or time.monotonic() > failed_at + _TELL_SECONDS:
+                if is_told(errors, self._verdicts()) or time.monotonic() > failed_at + _TELL_SECONDS:
                     break
         self._listener.catch_up()
         self._call(callbacks)
         if errors or waiting:
             threading.Thread(target=_take_all, args=[waiting], name="hvd-ray-rest", daemon=True).start()
-            tails = self._listener.tails
-            raise failure_of(errors, self._verdicts(errors), self._processes, tails)
+            dead = [rank for rank, error in errors.items() if isinstance(error, RayActorError)]
+            raise failure_of(errors, self._verdicts(dead), self._processes, self._listener.tails)
         return [values[rank] for rank in range(len(references))]
 
     def _has_lost_one(self) -> bool:
@@ -137,15 +137,10 @@ class StaticJob:
         """
         assert self._listener is not None
         is_said = self._listener.has_verdict.is_set()
-        return is_said and any(verdict.kind is not Kind.LEFT for verdict in self._verdicts({}))
+        return is_said and any(verdict.kind is not Kind.LEFT for verdict in self._verdicts())
 
-    def _is_known(self, errors: Mapping[int, BaseException]) -> bool:
-        return is_told(errors, self._verdicts({}))
-
-    def _verdicts(self, errors: Mapping[int, BaseException]) -> Any:
+    def _verdicts(self, dead: Sequence[int] = ()) -> Sequence[Verdict]:
         assert self._meeting is not None
-        ended = [rank for rank, error in errors.items() if not isinstance(error, HorovodInternalError)]
-        dead = [rank for rank in ended if isinstance(errors[rank], ray.exceptions.RayActorError)]
         return self._meeting.verdicts(dead, _TELL_SECONDS)
 
     def _call(self, callbacks: Callbacks) -> None:

@@ -74,7 +74,8 @@ class Strategy:
         """Waits until all actors answer. Raises TimeoutError where an inherited group has no room for them
         within ``timeout`` seconds.
         """
-        late = ray.wait(asked, num_returns=len(asked), timeout=self._patience, fetch_local=False)[1]
+        patience = None if self._created_placement_group else self.timeout  # a new one has room for all
+        late = ray.wait(asked, num_returns=len(asked), timeout=patience, fetch_local=False)[1]
         if late:
             assert self.placement_group is not None
             raise TimeoutError(
@@ -83,11 +84,6 @@ class Strategy:
                 f"{self.placement_group.bundle_specs}. Ask for less, or for room beside it "
                 "(use_current_placement_group=False)"
             )
-
-    @property
-    def _patience(self) -> float | None:
-        """There is room for all in a group that was made for them."""
-        return self.timeout if self._created_placement_group is None else None
 
     @property
     def _needs(self) -> dict[str, float]:

@@ -38,25 +38,24 @@ class AgentProcess:
         own = [word for flag, number in numbers.items() if number is not None for word in (flag, str(number))]
         variables = {**environ, **self._offer.variables}
         try:
-            self._process = subprocess.Popen([*agent, *own], env=variables, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen([*agent, *own], env=variables, stdin=subprocess.DEVNULL)
         except BaseException:
             self._offer.close()
             raise
-        self.pid = self._process.pid
 
     def wait(self) -> int:
         """Its status, once it has ended. To be called once: this process may serve other jobs after it."""
         try:
-            return self._process.wait()
+            return self.process.wait()
         finally:
             self._offer.close()
 
     def end(self, seconds: float) -> None:
         """In place of ``wait``: has it leave the job, if it has not ended after so many seconds."""
         try:
-            self._process.wait(seconds)
+            self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self._process.terminate()
+            self.process.terminate()
         self.wait()
 
 

@@ -10,14 +10,14 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 
-from horovod.bootstrap import secret as secrets
 from horovod.bootstrap.network import endpoints
 from horovod.elastic import preemption
+
+from . import engines
 
 COMMAND = [sys.executable, "-m", "horovod.runner.stand_in"]
 """What the launcher of such a job runs."""
@@ -39,13 +39,10 @@ class Represented:
 
     def __init__(self, address: str, name: str, secret: bytes, variables: Mapping[str, str]) -> None:
         self._listener, own_address = endpoints.listen("unix")
-        self._offer = secrets.offer(secret)
         self._connection: socket.socket | None = None
         self._has_left = False
-        words = ["--join", address, "--name", name, "--slots", "1", "--end-with", str(os.getpid())]
-        environ = {**os.environ, **variables, **self._offer.variables, _VARIABLE: own_address}
-        agent = [sys.executable, "-m", "horovod.runner.agent", *words]
-        self._agent = subprocess.Popen(agent, env=environ, stdin=subprocess.DEVNULL)
+        environ = {**os.environ, **variables, _VARIABLE: own_address}
+        self._agent = engines.AgentProcess(address, name, 1, secret, environ).process
 
     def join(self) -> bool:
         """Waits until the job has a place for this process, which may call ``hvd.init()`` then. False: it has
