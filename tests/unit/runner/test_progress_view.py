@@ -301,21 +301,38 @@ def test_a_file_takes_the_place_of_plain_files_only(tmp_path: Path) -> None:
 
 
 class NoRoom:
-    """A listener where no descriptor is free."""
+    """A listener where no descriptor is free at first."""
+
+    tries = 0
 
     def accept(self) -> None:
-        raise OSError(24, "Too many open files")
+        self.tries += 1
+        if self.tries < 3:
+            raise OSError(24, "Too many open files")
+        raise BlockingIOError
 
     def setblocking(self, _: bool) -> None:
         """As it was."""
 
+    def close(self) -> None:
+        """Nobody asks any more."""
 
-def test_a_launcher_without_descriptors_answers_nobody_and_goes_on() -> None:
+
+def test_a_launcher_without_descriptors_goes_on_and_answers_when_some_are_free() -> None:
     registered: list[Any] = []
     selector = SimpleNamespace(
         register=lambda *given: registered.append(given[0]), unregister=registered.remove
     )
-    door = serving.Door(SimpleNamespace(selector=selector), NoRoom(), print)  # type: ignore[arg-type]
-    assert len(registered) == 1
+    loop = SimpleNamespace(selector=selector, attendants=[])
+    listener = NoRoom()
+    door = serving.Door(loop, listener, print)  # type: ignore[arg-type]
+    for tries in (1, 2):
+        assert registered == [listener] and door.tend(time.monotonic()) == float("inf")
+        door._on_ready()
+        then = door.tend(time.monotonic())
+        assert registered == [] and listener.tries == tries  # no busy loop
+        assert 0 < then - time.monotonic() < 5 and door.tend(then) == float("inf")
     door._on_ready()
-    assert registered == []
+    assert registered == [listener] and loop.attendants == [door]
+    door.close()
+    assert registered == loop.attendants == []

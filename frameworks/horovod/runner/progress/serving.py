@@ -7,6 +7,7 @@ import selectors
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from .view import View
 _AT_ONCE = 8  # who asks; others come again
 _SECONDS = 2.0  # for one who asks
 _BACKLOG = 16
+_PAUSE = 1.0  # seconds without a look at who asks, when no descriptor is free
 
 
 def folder() -> str:
@@ -39,14 +41,27 @@ class Door:
         self._listener = listener
         self._answer = answer
         self._room = threading.Semaphore(_AT_ONCE)
+        self._resumes = float("inf")
         listener.setblocking(False)
-        loop.selector.register(listener, selectors.EVENT_READ, self._on_ready)
+        loop.attendants.append(self)
+        self._listen()
+
+    def tend(self, now: float) -> float:
+        """Listens again after a pause. Returns when that is."""
+        if now >= self._resumes:
+            self._resumes = float("inf")
+            self._listen()
+        return self._resumes
 
     def close(self) -> None:
         """Nobody else is answered."""
+        self._loop.attendants.remove(self)
         with contextlib.suppress(KeyError, ValueError):  # the loop is closed already
             self._loop.selector.unregister(self._listener)
         self._listener.close()
+
+    def _listen(self) -> None:
+        self._loop.selector.register(self._listener, selectors.EVENT_READ, self._on_ready)
 
     def _on_ready(self) -> None:
         try:
@@ -55,6 +70,7 @@ class Door:
             return
         except OSError:  # no descriptor is free: the job needs them more
             self._loop.selector.unregister(self._listener)
+            self._resumes = time.monotonic() + _PAUSE
             return
         if connection is None:
             return
