@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from launch import Launcher
 
+from horovod.runner.probes import command
+
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_figures_fit_each_other(ranks: int) -> None:
@@ -15,7 +17,7 @@ def test_figures_fit_each_other(ranks: int) -> None:
     assert status == 0 and stderr == b"", stderr
     limits, *rows = map(json.loads, stdout.splitlines())
     assert limits["memory_copies_gbs"] > 0 and limits["links_gbs"] == {} and limits["slow"] == []
-    assert {row["operation"] for row in rows} == {"allreduce", "allgather", "reducescatter", "broadcast"}
+    assert {row["operation"] for row in rows} == set(command.OPERATIONS)
     assert {row["bytes"] for row in rows} >= {4 * (256 // ranks * ranks), 4 * (1024 // ranks * ranks)}
     for row in rows:
         assert row["bytes"] == 4 * row["count"] and row["time_us"] > 0

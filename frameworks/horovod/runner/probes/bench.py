@@ -3,7 +3,7 @@ memory can carry in the same run.
 
 The columns are those that users of NCCL's tests know. *algbw* is the size of the tensor divided by the time;
 *busbw* is what the slowest link carries for it, whatever the number of ranks: algbw times 2 (n - 1) / n for
-an allreduce, (n - 1) / n for a reducescatter or an allgather, 1 for a broadcast.
+an allreduce, (n - 1) / n for a reducescatter, an allgather or an alltoall, 1 for a broadcast.
 """
 
 import json
@@ -36,6 +36,9 @@ class FloatGlue(ByteGlue):
     dtype = DTYPES["float32"]
     width = _FLOAT_BYTES
 
+    def integer_tensor(self, values: Sequence[int], like: Any) -> bytearray:
+        return bytearray()  # how much an alltoall brings from each rank, which nobody asks
+
 
 operations = Collectives(FloatGlue())
 Operation = Callable[[bytearray], object]
@@ -48,6 +51,7 @@ def _operations(size: int) -> dict[str, tuple[Operation, float]]:
         "allreduce": (lambda data: operations.allreduce_(data, op=Sum, name="bench"), 2 * others),
         "allgather": (lambda data: operations.allgather(data, name="bench"), others),
         "reducescatter": (lambda data: operations.reducescatter(data, op=Sum, name="bench"), others),
+        "alltoall": (lambda data: operations.alltoall(data, name="bench"), others),
         "broadcast": (lambda data: operations.broadcast_(data, 0, name="bench"), 1.0),
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from horovod.bootstrap.paths import absolute
 
-OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast")
+OPERATIONS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast")
 _COUNTS = ("-np", "-n", "--num-proc", "--nproc-per-node", "--nnodes")
 _ABOUT = {
     "doctor": "Look at hosts, and at the links between them, and say what to do.",
