@@ -24,7 +24,14 @@ MODELS = {
     "TrainJob": "TrainerV1alpha1TrainJob",
 }
 POD = "IoK8sApiCoreV1PodTemplateSpec"
-MPI_FIELDS = {"slotsPerWorker", "sshAuthMountPath", "mpiReplicaSpecs", "runPolicy", "mpiImplementation"}
+TOP = {"apiVersion", "kind", "metadata", "spec"}
+MPI_FIELDS = {  # of kubeflow.org/v2beta1
+    "spec": "launcherCreationPolicy mpiImplementation mpiReplicaSpecs runLauncherAsWorker runPolicy "
+    "slotsPerWorker sshAuthMountPath",
+    "runPolicy": "activeDeadlineSeconds backoffLimit cleanPodPolicy managedBy schedulingPolicy suspend "
+    "ttlSecondsAfterFinished",
+    "replica": "replicas restartPolicy template",
+}
 
 
 def inside(value: Any, key: str) -> list[Any]:
@@ -61,10 +68,12 @@ def test_kubernetes_takes_it(name: str, manifest: dict[str, Any]) -> None:
         model = getattr(models, MODELS[manifest["kind"]])
         assert unknown_fields(model.from_dict(manifest), manifest, manifest["kind"]) == []
     elif manifest["kind"] == "MPIJob":
-        assert set(manifest["spec"]) <= MPI_FIELDS and set(manifest["spec"]["mpiReplicaSpecs"]) == {
-            "Launcher",
-            "Worker",
-        }
+        spec = manifest["spec"]
+        replicas = spec["mpiReplicaSpecs"]
+        assert set(replicas) == {"Launcher", "Worker"} and set(manifest) == TOP
+        given = {"spec": [spec], "runPolicy": [spec.get("runPolicy", {})], "replica": replicas.values()}
+        for kind, objects in given.items():
+            assert all(set(each) <= set(MPI_FIELDS[kind].split()) for each in objects)
     for template in [each for each in inside(manifest, "template") if "containers" in each.get("spec", {})]:
         model = getattr(models, POD).from_dict(template)
         assert unknown_fields(model, template, "template") == []
@@ -94,6 +103,17 @@ def test_every_volume_that_is_mounted_is_there_and_secrets_are_closed() -> None:
             assert mounted == {volume["name"] for volume in spec.get("volumes", [])}
             secrets = [volume["secret"] for volume in spec["volumes"] if "secret" in volume]
             assert [each["defaultMode"] for each in secrets] == [0o400] * len(secrets)
+
+
+def test_pods_with_ranks_have_room_for_shared_memory() -> None:
+    pods = [each for name, found in OBJECTS for each in inside(found, "spec") if "containers" in each]
+    ranks = [each for each in pods if each["containers"][0]["name"] != "launcher"]
+    assert len(ranks) == 5
+    for spec in ranks:
+        (volume,) = [
+            each["name"] for each in spec["containers"][0]["volumeMounts"] if each["mountPath"] == "/dev/shm"
+        ]
+        assert {"name": volume, "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}} in spec["volumes"]
 
 
 def test_the_image_copies_what_is_there() -> None:
