@@ -18,6 +18,13 @@ constexpr double kPausesInTimeout = 3;
 constexpr int kProbes = 30;
 constexpr double kMostSeconds = 32767;  // that the system takes
 
+#ifndef TCP_THIN_LINEAR_TIMEOUTS
+#define TCP_THIN_LINEAR_TIMEOUTS 16
+#endif
+#ifndef TCP_RTO_MAX_MS
+#define TCP_RTO_MAX_MS 44
+#endif
+
 // The beginning of what the kernel gives as TCP_INFO since 4.2; headers of older systems have less.
 struct TcpInfo {
   uint8_t state, congestion, retransmits, probes, backoff, options, scales, limits;
@@ -53,11 +60,25 @@ void KeepAlive(int socket, double timeout_seconds) {
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
+// A full queue on the way may lose a sign of life several times, and the system waits twice as long
+// each time before it sends it again. At most a second, where it can be told to (Linux 6.15);
+// else the first six times not longer, which it does for those that send little and whose control
+// of congestion goes by losses, as BBR does not.
+void SendAgainSoon(int socket) {
+  constexpr char kByLosses[] = "reno";  // every system has it
+  const int most_ms = 1000;             // not less: it is the least that may be asked for
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_RTO_MAX_MS, &most_ms, sizeof most_ms);
+  setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kByLosses, sizeof kByLosses - 1);
+  setsockopt(socket, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof on);
+}
+
 }  // namespace
 
 void LinkSigns::Add(int socket, GlobalRank peer, LinkRole role) {
   if (!Ask(socket)) return;
   KeepAlive(socket, timeout_seconds_);
+  if (role != LinkRole::kData) SendAgainSoon(socket);
   const std::lock_guard<std::mutex> lock(mutex_);
   links_.push_back({socket, peer, role});
 }

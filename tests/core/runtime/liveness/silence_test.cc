@@ -220,5 +220,23 @@ TEST(LinkSigns, IdleLinksAreProbedHoweverLongTheTimeout) {
   }
 }
 
+int OptionOf(int socket, int option) {
+  int value = -1;
+  socklen_t bytes = sizeof value;
+  return getsockopt(socket, IPPROTO_TCP, option, &value, &bytes) == 0 ? value : -1;
+}
+
+// A full queue on the way loses them several times; what carries data keeps what its system has.
+TEST(LinkSigns, SignsOfLifeAreSentAgainSoon) {
+  for (const LinkRole role : {LinkRole::kWatch, LinkRole::kControl, LinkRole::kData}) {
+    const auto [fd, other] = TcpPair();
+    const Descriptor near(fd);
+    const Descriptor far(other);
+    LinkSigns signs(kTimeout);
+    signs.Add(near.get(), GlobalRank(1), role);
+    EXPECT_EQ(OptionOf(near.get(), TCP_THIN_LINEAR_TIMEOUTS), role == LinkRole::kData ? 0 : 1);
+  }
+}
+
 }  // namespace
 }  // namespace hvd::test
