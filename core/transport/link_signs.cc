@@ -18,12 +18,9 @@ constexpr double kPausesInTimeout = 3;
 constexpr int kProbes = 30;
 constexpr double kMostSeconds = 32767;  // that the system takes
 
-#ifndef TCP_THIN_LINEAR_TIMEOUTS
-#define TCP_THIN_LINEAR_TIMEOUTS 16
-#endif
-#ifndef TCP_RTO_MAX_MS
-#define TCP_RTO_MAX_MS 44
-#endif
+// Options of Linux that headers of older systems lack.
+constexpr int kEvenPauses = 16;      // TCP_THIN_LINEAR_TIMEOUTS
+constexpr int kLongestPauseMs = 44;  // TCP_RTO_MAX_MS
 
 // The beginning of what the kernel gives as TCP_INFO since 4.2; headers of older systems have less.
 struct TcpInfo {
@@ -68,9 +65,9 @@ void SendAgainSoon(int socket) {
   constexpr char kByLosses[] = "reno";  // every system has it
   const int most_ms = 1000;             // not less: it is the least that may be asked for
   const int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_RTO_MAX_MS, &most_ms, sizeof most_ms);
+  setsockopt(socket, IPPROTO_TCP, kLongestPauseMs, &most_ms, sizeof most_ms);
   setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kByLosses, sizeof kByLosses - 1);
-  setsockopt(socket, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof on);
+  setsockopt(socket, IPPROTO_TCP, kEvenPauses, &on, sizeof on);
 }
 
 }  // namespace
