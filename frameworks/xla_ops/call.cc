@@ -1,6 +1,8 @@
 #include "xla_ops/call.h"
 
 #include <cstring>
+#include <functional>
+#include <future>
 #include <memory>
 #include <new>
 #include <string>
@@ -21,12 +23,13 @@ void* DataOf(const Buffer& buffer) { return buffer.data == nullptr ? &nothing : 
 
 bool WrittenByCore(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kBroadcast; }
 
+using Ended = std::function<void(const Failure& failure)>;
+
 // One collective under way. Owns itself once it is submitted: Complete ends its life.
 class Call {
  public:
   explicit Call(const Frame& frame)
-      : api_(frame.api),
-        options_(OptionsOf(frame.attributes)),
+      : options_(OptionsOf(frame.attributes)),
         kind_(static_cast<OpKind>(options_.kind)),
         inputs_(BuffersOf(frame.arguments)) {
     for (const Buffer* result : BuffersOf(frame.results))
@@ -39,9 +42,9 @@ class Call {
     Describe();
   }
 
-  Future* MakeFuture() { return future_ = xla::MakeFuture(*api_); }
-
-  void Submit(hvd_api* core) {
+  // `ended` is called once, from any thread, perhaps before this returns.
+  void Submit(hvd_api* core, bool awaited, Ended ended) {
+    ended_ = std::move(ended);
     hvd_operation operation{};
     operation.kind = static_cast<int32_t>(kind_);
     operation.reduce_op = static_cast<int32_t>(options_.reduce_op);
@@ -55,6 +58,7 @@ class Call {
     operation.tensors = tensors_.data();
     operation.tensor_count = static_cast<int32_t>(tensors_.size());
     operation.urgent = 1;  // what comes behind it in the program waits for it
+    operation.awaited = awaited ? 1 : 0;
     core->submit(core, &operation, &Complete, this);
   }
 
@@ -92,17 +96,17 @@ class Call {
   // Called by the core, through which nothing may be thrown.
   static void Complete(void* given, const hvd_result* result) noexcept {
     const std::unique_ptr<Call> call(static_cast<Call*>(given));
-    if (result->code != 0) return Fail(*call->api_, call->future_, FailureOf(*result));
+    if (result->code != 0) return call->ended_(FailureOf(*result));
     if (!WrittenByCore(call->kind_)) {
       if (const std::string rows = call->UnequalRows(*result); !rows.empty()) {
-        return Fail(*call->api_, call->future_,
-                    {kFailedPrecondition, "the ranks bring " + rows +
-                                              " rows; inside compiled functions all must bring "
-                                              "equally many, and none may have joined"});
+        return call->ended_(
+            {kFailedPrecondition, "the ranks bring " + rows +
+                                      " rows; inside compiled functions all must bring equally "
+                                      "many, and none may have joined"});
       }
       call->CopyResults(*result);
     }
-    xla::Complete(*call->api_, call->future_);
+    call->ended_({});
   }
 
   // How many each rank brings, where they differ: the same text on every rank. Empty: equally many.
@@ -135,7 +139,6 @@ class Call {
     }
   }
 
-  const Api* api_;
   const Options options_;
   const OpKind kind_;
   std::vector<const Buffer*> inputs_;
@@ -143,7 +146,7 @@ class Call {
   std::vector<hvd_tensor> tensors_;
   std::vector<int64_t> rows_;  // of each tensor that all ranks must bring equally many of
   int64_t rows_shape_[2] = {1, 0};
-  Future* future_ = nullptr;
+  Ended ended_;
 };
 
 }  // namespace
@@ -151,13 +154,24 @@ class Call {
 Error* Start(hvd_api* core, Frame* frame) {
   try {
     auto call = std::make_unique<Call>(*frame);
-    frame->future = call->MakeFuture();
-    if (frame->future == nullptr) return MakeError(*frame->api, kInternal, "XLA makes no future");
-    call.release()->Submit(core);
+    Future* const future = MakeFuture(*frame->api);
+    if (future == nullptr) return MakeError(*frame->api, kInternal, "XLA makes no future");
+    frame->future = future;
+    call.release()->Submit(core, false, [api = frame->api, future](const Failure& failure) {
+      if (failure.code != 0) return Fail(*api, future, failure);
+      Complete(*api, future);
+    });
     return nullptr;
   } catch (const std::bad_alloc&) {
     return MakeError(*frame->api, kResourceExhausted, "no memory to start an operation of horovod");
   }
+}
+
+Failure Run(hvd_api* core, const Frame& frame) {
+  const auto end = std::make_shared<std::promise<Failure>>();
+  auto call = std::make_unique<Call>(frame);
+  call.release()->Submit(core, true, [end](const Failure& failure) { end->set_value(failure); });
+  return end->get_future().get();
 }
 
 }  // namespace hvd::xla

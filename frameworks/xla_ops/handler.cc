@@ -6,6 +6,7 @@
 #include "api/c_api.h"
 #include "xla_ops/call.h"
 #include "xla_ops/errors.h"
+#include "xla_ops/gpu.h"
 #include "xla_ops/step.h"
 #include "xla_ops/xla_ffi.h"
 
@@ -48,6 +49,7 @@ Error* Serve(Frame* frame, Error* (*action)(hvd_api*, Frame*)) {
 
 struct Named {
   const char* name;
+  const char* platform;
   Handler handler;
 };
 
@@ -65,9 +67,12 @@ __attribute__((visibility("default"))) int horovod_xla_bind(hvd_api* api) {
   return 0;
 }
 
-// A collective; and those that travel while their program goes on.
+// A collective, on the host and on a GPU; and those that travel while their program goes on.
 __attribute__((visibility("default"))) Error* horovod_collective(Frame* frame) {
   return Serve(frame, &Start);
+}
+__attribute__((visibility("default"))) Error* horovod_collective_on_gpu(Frame* frame) {
+  return Serve(frame, &RunOnGpu);
 }
 __attribute__((visibility("default"))) Error* horovod_start(Frame* frame) {
   return Serve(frame, &StartPart);
@@ -79,14 +84,14 @@ __attribute__((visibility("default"))) Error* horovod_take(Frame* frame) {
 // For a process whose XLA has no call of Python's to register it. `get_api`: what gives its table.
 // 0, or 1 where it refuses.
 __attribute__((visibility("default"))) int horovod_xla_register(const Api* (*get_api)()) {
-  static constexpr char kPlatform[] = "Host";
-  for (const Named& each :
-       {Named{"horovod_collective", &horovod_collective}, Named{"horovod_start", &horovod_start},
-        Named{"horovod_take", &horovod_take}}) {
+  for (const Named& each : {Named{"horovod_collective", "Host", &horovod_collective},
+                            Named{"horovod_collective", "CUDA", &horovod_collective_on_gpu},
+                            Named{"horovod_start", "Host", &horovod_start},
+                            Named{"horovod_take", "Host", &horovod_take}}) {
     HandlerArguments arguments{};
     arguments.bytes = sizeof(HandlerArguments);
     arguments.name = {each.name, std::strlen(each.name)};
-    arguments.platform = {kPlatform, sizeof(kPlatform) - 1};
+    arguments.platform = {each.platform, std::strlen(each.platform)};
     arguments.execute = each.handler;
     if (get_api()->register_handler(&arguments) != nullptr) return 1;
   }

@@ -156,6 +156,12 @@ struct FutureErrorArguments {
   Future* future;
   Error* error;  // XLA's from then on
 };
+struct StreamArguments {
+  size_t bytes;
+  Extension* extensions;
+  void* context;  // of the frame
+  void* stream;   // out
+};
 
 struct Api {
   size_t bytes;
@@ -167,7 +173,7 @@ struct Api {
   void* error_message;
   void* destroy_error;
   Error* (*register_handler)(HandlerArguments* arguments);
-  void* stream;
+  Error* (*stream)(StreamArguments* arguments);
   void* register_type;
   void* execution_context;
   void* set_state;

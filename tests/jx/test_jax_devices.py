@@ -41,3 +41,16 @@ def ranks_reduce_over_devices_first() -> None:
 
 def test_the_devices_of_a_rank_are_reduced_over_first(run_ranks) -> None:
     run_ranks(2, ranks_reduce_over_devices_first, env=TWO_DEVICES)
+
+
+def program_for_a_gpu() -> None:
+    hvd.init()
+    arrays = [jax.ShapeDtypeStruct((1 << 20,), jnp.float32)] * 3  # on a CPU they travel in parts
+    handler = jax.export.DisabledSafetyCheck.custom_call("horovod_collective")
+    export = jax.export.export(jax.jit(hvd.grouped_allreduce), platforms=["cuda"], disabled_checks=[handler])
+    program = export(arrays).mlir_module()
+    assert program.count("@horovod_collective(") == 1 and "@horovod_start" not in program, program
+
+
+def test_a_program_for_a_gpu_calls_as_one_what_travels_through_the_host(run_ranks) -> None:
+    run_ranks(2, program_for_a_gpu, hosts=[0, 1])

@@ -64,11 +64,12 @@ collective_p.multiple_results = True
 
 def define(ops: Submission[jax.Array]) -> None:
     """Defines the primitive; outside of compiled programs it runs by ``ops``."""
-    for target in (library.TARGET, library.START, library.TAKE):
-        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(library.handler(target)), platform="cpu")
+    for target, platform, function in library.HANDLERS:
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(library.handler(function)), platform=platform)
     collective_p.def_effectful_abstract_eval(_abstract)
     collective_p.def_impl(lambda *arrays, call: _run(ops, arrays, call))
     mlir.register_lowering(collective_p, _lower, platform="cpu")
+    mlir.register_lowering(collective_p, _lower_whole, platform="cuda")
     mlir.register_lowering(collective_p, _refuse)
     batching.primitive_batchers[collective_p] = _batch
 
@@ -124,10 +125,15 @@ def _lower(ctx: Any, *operands: Any, call: Call) -> Any:
     return internals.call_in_parts(ctx, library.START, library.TAKE, operands, call.parts, attributes)
 
 
+def _lower_whole(ctx: Any, *operands: Any, call: Call) -> Any:
+    """On a GPU, whose arrays pass through the host one call after the other."""
+    return _lower(ctx, *operands, call=call._replace(parts=()))
+
+
 def _refuse(ctx: Any, *operands: Any, call: Call) -> Any:
     raise NotImplementedError(
-        "Inside compiled functions horovod.jax runs on CPUs only, so far: call it outside of jax.jit, where "
-        "arrays of other devices pass through host memory."
+        "Inside compiled functions horovod.jax runs on CPUs and on GPUs of CUDA: call it outside of jax.jit, "
+        "where arrays of other devices pass through host memory."
     )
 
 

@@ -46,6 +46,7 @@ _TYPES = {
 }
 _GET_API = "_ZN3xla3ffi12GetXlaFfiApiEv"  # xla::ffi::GetXlaFfiApi(), which every XLA exports that has one
 _VERSION = 9  # of what XlaCallModule is given
+_PLATFORMS = ["CPU", "CUDA"]  # as it calls them. With several, the program is told first which it is for.
 
 # By graph: what the latest call has returned first, and the next one takes. A rank may wait within a call for
 # the others, so all must make theirs in one order, the program's.
@@ -145,7 +146,7 @@ def _call(op: str, tensors: Sequence[tf.Tensor], name: str, attributes: Mapping[
         module=_program(op, given, shapes, name, attributes, splits).encode(),
         Sout=shapes,
         Tout=[tensor.dtype for tensor in given],
-        platforms=["CPU"],
+        platforms=_PLATFORMS,
         has_token_input_output=False,
     )
     return results
@@ -162,7 +163,7 @@ def _program(
     """``shapes``: of the results."""
     types = [_type(tensor.shape, tensor.dtype) for tensor in tensors]
     made = ", ".join(_type(shape, tensor.dtype) for shape, tensor in zip(shapes, tensors, strict=True))
-    arguments = ", ".join(f"%a{at}: {kind}" for at, kind in enumerate(types))
+    arguments = ", ".join(["%platform: tensor<i32>", *(f"%a{at}: {kind}" for at, kind in enumerate(types))])
     values = ", ".join(f"%a{at}" for at in range(len(types)))
     results = ", ".join(f"%r#{at}" for at in range(len(types)))
     listed = ", ".join(types)

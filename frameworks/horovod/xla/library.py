@@ -14,6 +14,13 @@ TARGET, START, TAKE = "horovod_collective", "horovod_start", "horovod_take"
 """The names by which compiled programs call the handlers: of a collective, of the start of an allreduce that
 travels while the program goes on, and of the end of all that it has started.
 """
+HANDLERS = (
+    (TARGET, "cpu", "horovod_collective"),
+    (TARGET, "CUDA", "horovod_collective_on_gpu"),
+    (START, "cpu", "horovod_start"),
+    (TAKE, "cpu", "horovod_take"),
+)
+"""For each name and platform, as JAX calls it, the function of the library."""
 
 
 def _load() -> ctypes.CDLL:
@@ -43,9 +50,9 @@ def register(get_api: Any) -> bool:
     return _library.horovod_xla_register(ctypes.cast(get_api, ctypes.c_void_p)) == 0
 
 
-def handler(target: str) -> Any:
-    """The function that XLA is to call for a target, as ctypes has it."""
-    return getattr(_library, target)
+def handler(function: str) -> Any:
+    """The function of the library by that name, as ctypes has it."""
+    return getattr(_library, function)
 
 
 _library = _load()
