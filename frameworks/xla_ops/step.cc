@@ -31,14 +31,17 @@ int64_t RoomFor(int64_t bytes) { return (bytes + kAlignment) / kAlignment * kAli
 
 class Step : public std::enable_shared_from_this<Step> {
  public:
-  // `failed`: the step before, whose program has not come to its end; may be null.
-  Step(size_t parts, std::shared_ptr<Step> failed) : parts_(parts), failed_(std::move(failed)) {
-    if (failed_ != nullptr) failed_->failed_ = nullptr;  // that one has waited for its own
+  // `before`: the step before, of which the core may still have parts if it or its program has
+  // failed; may be null.
+  Step(size_t parts, std::shared_ptr<Step> before) : parts_(parts), before_(std::move(before)) {
+    if (before_ != nullptr) before_->before_ = nullptr;  // that one has waited for its own
   }
 
   size_t size() const { return parts_.size(); }
   bool Has(size_t part) const { return parts_[part].data != nullptr; }
   bool IsStarted() const { return started_ == parts_.size(); }
+  bool IsTaken() const { return taken_; }
+  void SetTaken() { taken_ = true; }
 
   // Under the lock of the steps.
   void Allocate(size_t at, const std::vector<const Buffer*>& inputs) {
@@ -55,7 +58,7 @@ class Step : public std::enable_shared_from_this<Step> {
 
   void Start(hvd_api* core, const Options& options, const std::vector<const Buffer*>& inputs,
              bool last) {
-    if (failed_ != nullptr) failed_->Wait();  // for its names to be free
+    if (before_ != nullptr) before_->Wait();  // for its names to be free
     const auto at = static_cast<size_t>(options.part);
     const Part& part = parts_[at];
     std::vector<hvd_tensor> tensors;
@@ -123,23 +126,25 @@ class Step : public std::enable_shared_from_this<Step> {
   // Other ranks may never start the parts behind one that has failed.
   bool IsOver() const { return done_ == parts_.size() || failure_.code != 0; }
 
-  void Deliver(Future* future) const {
+  void Deliver(Future* future) {
     if (failure_.code != 0) return Fail(*api_, future, failure_);
     auto target = targets_.begin();
-    for (const Part& part : parts_) {
+    for (Part& part : parts_) {
       const std::byte* place = part.data.get();
       for (const int64_t bytes : part.bytes) {
         if (bytes > 0) std::memcpy(*target, place, static_cast<size_t>(bytes));
         place += RoomFor(bytes);
         ++target;
       }
+      part.data.reset();  // the step stays until the next one begins
     }
     Complete(*api_, future);
   }
 
   std::vector<Part> parts_;
-  std::shared_ptr<Step> failed_;
+  std::shared_ptr<Step> before_;
   size_t started_ = 0;
+  bool taken_ = false;
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
   size_t done_ = 0;
@@ -149,11 +154,11 @@ class Step : public std::enable_shared_from_this<Step> {
   std::vector<void*> targets_;
 };
 
-// By process set and name: what programs have begun. A step whose program has failed stays until
-// the next one of its name begins.
+// By process set and name: the latest step. It stays until the next one of its name begins, as the
+// core may have parts of one that has failed.
 struct Steps {
   std::mutex mutex;
-  std::map<std::pair<int64_t, std::string>, std::shared_ptr<Step>> begun;
+  std::map<std::pair<int64_t, std::string>, std::shared_ptr<Step>> latest;
 };
 
 Steps& AllSteps() {
@@ -171,8 +176,8 @@ Begun Begin(const Options& options, const std::vector<const Buffer*>& inputs) {
   const auto count = static_cast<size_t>(options.parts);
   Steps& steps = AllSteps();
   const std::lock_guard<std::mutex> lock(steps.mutex);
-  std::shared_ptr<Step>& step = steps.begun[{options.process_set, options.name}];
-  if (step == nullptr || step->size() != count || step->Has(part))
+  std::shared_ptr<Step>& step = steps.latest[{options.process_set, options.name}];
+  if (step == nullptr || step->size() != count || step->IsTaken() || step->Has(part))
     step = std::make_shared<Step>(count, step);
   step->Allocate(part, inputs);
   return {step, step->IsStarted()};
@@ -181,11 +186,10 @@ Begun Begin(const Options& options, const std::vector<const Buffer*>& inputs) {
 std::shared_ptr<Step> End(const Options& options) {
   Steps& steps = AllSteps();
   const std::lock_guard<std::mutex> lock(steps.mutex);
-  const auto found = steps.begun.find({options.process_set, options.name});
-  if (found == steps.begun.end()) return nullptr;
-  std::shared_ptr<Step> step = std::move(found->second);
-  steps.begun.erase(found);
-  return step;
+  const auto found = steps.latest.find({options.process_set, options.name});
+  if (found == steps.latest.end() || found->second->IsTaken()) return nullptr;
+  found->second->SetTaken();
+  return found->second;
 }
 
 }  // namespace

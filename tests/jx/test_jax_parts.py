@@ -17,6 +17,7 @@ import pytest
 from jax_glue import JaxRunning, is_even, run_compiled
 from load import within
 from matrix import check_digests, run_table
+from timelines import part_times
 
 import horovod.jax as hvd
 from horovod.xla import parts
@@ -161,6 +162,23 @@ def test_ranks_that_disagree_get_one_text(run_ranks) -> None:
     assert "rank 0 sent [4]" in first and "rank 1 sent [5]" in first, first
 
 
+def ranks_go_on_after_a_mismatch() -> None:
+    """The other parts of a step that has failed may still travel: the next one of its name waits for them."""
+    hvd.init()
+    parts.LEAST_BYTES = 1
+    step = jax.jit(lambda xs: hvd.allreduce(xs, op=hvd.Sum, name="step"))
+    given = [np.full(each, 1.0) for each in (300_000, 4, 500_000)]
+    for _ in range(10):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=r"rank 0 sent \[4\]"):
+            jax.block_until_ready(step([given[0], np.ones(4 + hvd.rank()), given[2]]))
+        for result, mine in zip(step(given), given, strict=True):
+            np.testing.assert_array_equal(result, hvd.size() * mine)
+
+
+def test_what_comes_behind_a_step_that_failed(run_ranks) -> None:
+    run_ranks(2, ranks_go_on_after_a_mismatch, hosts=[0, 1])
+
+
 def rank_dies(folder: str) -> tuple[float, str]:
     hvd.init()
     parts.LEAST_BYTES = 1
@@ -209,17 +227,10 @@ def ranks_train() -> int:
 def test_the_first_gradients_travel_while_the_last_are_computed(run_ranks, tmp_path: Path) -> None:
     path = tmp_path / "timeline.json"
     count, _ = run_ranks(2, ranks_train, hosts=[0, 1], env={"HOROVOD_TIMELINE": str(path)}, timeout=100)
-    events = json.loads(path.read_text())
-    names = {event["tid"]: event["args"]["name"] for event in events if event.get("name") == "thread_name"}
-    begun: dict[str, dict[str, list[int]]] = {"submitted": {}, "travels": {}}
-    for event in events:
-        row = names.get(event.get("tid"), "")
-        if event["ph"] == "B" and ".part." in row and event["name"] != "QUEUE":
-            phase = "travels" if event["name"] == "ALLREDUCE" else "submitted"
-            begun[phase].setdefault(row, []).append(event["ts"])
-    assert len(begun["submitted"]) == count == 17
-    first = [min(times[step] for times in begun["travels"].values()) for step in range(STEPS)]
-    last = [max(times[step] for times in begun["submitted"].values()) for step in range(STEPS)]
+    submitted, travels = part_times(json.loads(path.read_text()))
+    assert len(submitted) == count == 17
+    first = [min(times[step] for times in travels.values()) for step in range(STEPS)]
+    last = [max(times[step] for times in submitted.values()) for step in range(STEPS)]
     overlapped = sum(early < late for early, late in zip(first, last, strict=True))
     # A rank that gets no CPU during the other's backward pass leaves nothing to overlap with.
     assert overlapped >= 3, f"{overlapped} of {STEPS} steps"
