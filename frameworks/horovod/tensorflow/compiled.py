@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import json
 import struct
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ from horovod.common.collective.operations import ALLGATHER, ALLREDUCE, ALLTOALL,
 from horovod.common.process_sets import registered
 from horovod.tensorflow.compiled_gradients import Done, factor, gradients_of
 from horovod.xla import library
-from horovod.xla.library import TARGET
+from horovod.xla.library import START, TAKE, TARGET
+from horovod.xla.parts import parts_of
 from horovod.xla.shapes import result_shapes
 
 OLDEST = "2.19"
@@ -47,6 +49,8 @@ _TYPES = {
 _GET_API = "_ZN3xla3ffi12GetXlaFfiApiEv"  # xla::ffi::GetXlaFfiApi(), which every XLA exports that has one
 _VERSION = 9  # of what XlaCallModule is given
 _PLATFORMS = ["CPU", "CUDA"]  # as it calls them. With several, the program is told first which it is for.
+
+_ORDER_RESULT = (tf.int32, ())  # the first result of each call, by which they come one behind the other
 
 # By graph: what the latest call has returned first, and the next one takes. A rank may wait within a call for
 # the others, so all must make theirs in one order, the program's.
@@ -137,37 +141,39 @@ def _call(op: str, tensors: Sequence[tf.Tensor], name: str, attributes: Mapping[
             )
     made = result_shapes(kind, [tuple(tensor.shape) for tensor in tensors], process_set)
     splits = [made[0][0] // (process_set.size() or 1)] * (process_set.size() or 1) if kind == ALLTOALL else []
+    config = _config(op, name, attributes, splits)
     graph = tf.compat.v1.get_default_graph()
-    given = [_latest.get(graph, tf.zeros((), tf.int32)), *tensors]
-    shapes = [(), *made]
-    _latest[graph], *results = gen_xla_ops.xla_call_module(
-        given,
-        version=_VERSION,
-        module=_program(op, given, shapes, name, attributes, splits).encode(),
-        Sout=shapes,
-        Tout=[tensor.dtype for tensor in given],
-        platforms=_PLATFORMS,
-        has_token_input_output=False,
-    )
-    return results
+    order = _latest.get(graph, tf.zeros((), tf.int32))
+    target, given, parts = TARGET, tensors, _parts(kind, tensors)
+    if parts:
+        config |= {"name": json.dumps(f"{name}.part"), "parts": f"{len(parts)} : i64"}
+        target, given = TAKE, _start(order, tensors, parts, config)
+    results = [_ORDER_RESULT, *((tensor.dtype, shape) for tensor, shape in zip(tensors, made, strict=True))]
+    _latest[graph], *reduced = _part_of_program(target, [order, *given], results, config)
+    return reduced
 
 
-def _program(
-    op: str,
-    tensors: Sequence[tf.Tensor],
-    shapes: Sequence[Any],
-    name: str,
-    attributes: Mapping[str, Any],
-    splits: Sequence[int],
-) -> str:
-    """``shapes``: of the results."""
-    types = [_type(tensor.shape, tensor.dtype) for tensor in tensors]
-    made = ", ".join(_type(shape, tensor.dtype) for shape, tensor in zip(shapes, tensors, strict=True))
-    arguments = ", ".join(["%platform: tensor<i32>", *(f"%a{at}: {kind}" for at, kind in enumerate(types))])
-    values = ", ".join(f"%a{at}" for at in range(len(types)))
-    results = ", ".join(f"%r#{at}" for at in range(len(types)))
-    listed = ", ".join(types)
-    config = {
+def _parts(kind: int, tensors: Sequence[tf.Tensor]) -> Sequence[int]:
+    """How many tensors of an allreduce, in turn, start together; empty: all at once. On a GPU they do."""
+    if kind != ALLREDUCE or tf.config.list_logical_devices("GPU"):
+        return ()
+    return parts_of([tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors])
+
+
+def _start(
+    order: tf.Tensor, tensors: Sequence[tf.Tensor], parts: Sequence[int], config: Mapping[str, str]
+) -> list[tf.Tensor]:
+    """Each part as soon as its tensors are computed. The results only make the end come behind them."""
+    given, tickets = iter(tensors), []
+    for part, count in enumerate(parts):
+        own = {**config, "part": f"{part} : i64"}
+        tickets += _part_of_program(START, [order, *itertools.islice(given, count)], [_ORDER_RESULT], own)
+    return tickets
+
+
+def _config(op: str, name: str, attributes: Mapping[str, Any], splits: Sequence[int]) -> dict[str, str]:
+    """What the handler is told, in StableHLO."""
+    return {
         "kind": f"{_KINDS[op]} : i64",
         "reduce_op": f"{attributes.get('reduce_op', 0)} : i64",
         "prescale": f"{_exact(attributes, 'prescale')} : f64",
@@ -178,15 +184,38 @@ def _program(
         "ordered": "1 : i64",
         "splits": f"array<i64{': ' if splits else ''}{', '.join(map(str, splits))}>",
     }
+
+
+def _part_of_program(
+    target: str,
+    tensors: Sequence[tf.Tensor],
+    results: Sequence[tuple[tf.DType, Any]],
+    config: Mapping[str, str],
+) -> list[tf.Tensor]:
+    """A call of a handler. ``results``: their types and shapes."""
+    types = [_type(tensor.shape, tensor.dtype) for tensor in tensors]
+    made = ", ".join(_type(shape, dtype) for dtype, shape in results)
+    arguments = ", ".join(["%platform: tensor<i32>", *(f"%a{at}: {kind}" for at, kind in enumerate(types))])
+    values = ", ".join(f"%a{at}" for at in range(len(types)))
+    returned = ", ".join(f"%r#{at}" for at in range(len(results)))
     told = ", ".join(f"{key} = {value}" for key, value in config.items())
-    return f"""module @horovod {{
+    program = f"""module @horovod {{
   func.func public @main({arguments}) -> ({made}) {{
-    %r:{len(types)} = stablehlo.custom_call @{TARGET}({values})
+    %r:{len(results)} = stablehlo.custom_call @{target}({values})
       {{api_version = 4 : i32, backend_config = {{{told}}}, has_side_effect = true}}
-      : ({listed}) -> ({made})
-    return {results} : {made}
+      : ({", ".join(types)}) -> ({made})
+    return {returned} : {made}
   }}
 }}"""
+    return gen_xla_ops.xla_call_module(
+        tensors,
+        version=_VERSION,
+        module=program.encode(),
+        Sout=[shape for _, shape in results],
+        Tout=[dtype for dtype, _ in results],
+        platforms=_PLATFORMS,
+        has_token_input_output=False,
+    )
 
 
 def _type(shape: Any, dtype: tf.DType) -> str:
