@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from horovod.common.process_sets import ProcessSet
-from horovod.common.training.fingerprints import COLUMNS, of_sums, whole_rows
+from horovod.common.training.fingerprints import COLUMNS, WORD_BYTES, has_numpy, of_sums, whole_rows
 from horovod.common.training.step_checks import Fingerprint, StepChecks
+
+from .tensors import to_bytes
 
 _ATTRIBUTE = "_horovod_step_checks"
 _REMEDY = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
@@ -172,18 +174,23 @@ def _whole(parameters: Sequence[tuple[str, torch.Tensor]]) -> list[tuple[str, to
 def contents_of(
     parameters: Sequence[tuple[str, torch.Tensor]],
 ) -> Iterator[tuple[str, memoryview | Fingerprint]]:
-    """The bytes of tensors, by name; of large ones on a GPU the fingerprint, which is made there."""
+    """The bytes of tensors, by name. Of large ones on a GPU, or without numpy, the fingerprint, which torch
+    makes there; on the CPU numpy is several times faster.
+    """
     for name, parameter in parameters:
         data = parameter.detach().contiguous().reshape(-1).view(torch.uint8)
-        if data.device.type != "cpu" and whole_rows(data.numel()):
-            yield name, _fingerprint(data)
+        if not whole_rows(data.numel()):
+            yield name, memoryview(to_bytes(data.cpu()))
+        elif data.device.type == "cpu" and has_numpy():
+            yield name, memoryview(data.numpy())  # type: ignore[arg-type]  # a buffer to Python
         else:
-            array: Any = data.cpu().numpy() if data.numel() else b""
-            yield name, memoryview(array)
+            yield name, _fingerprint(data)
 
 
 def _fingerprint(data: torch.Tensor) -> Fingerprint:
+    if data.storage_offset() % WORD_BYTES:  # part of a flat tensor of smaller numbers
+        data = data.clone()
     folded = whole_rows(data.numel())
     words = data[:folded].view(torch.int32).view(-1, COLUMNS)
-    sums = words.sum(0, dtype=torch.int32).cpu().numpy().tobytes()
-    return Fingerprint(of_sums(sums, data[folded:].cpu().numpy().tobytes()))
+    sums = words.sum(0, dtype=torch.int32).cpu().view(torch.uint8)
+    return Fingerprint(of_sums(to_bytes(sums), to_bytes(data[folded:].cpu())))

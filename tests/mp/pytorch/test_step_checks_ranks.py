@@ -6,6 +6,8 @@ import torch
 import horovod.torch as hvd
 from horovod.common import remarks
 from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
+from horovod.common.training.fingerprints import fingerprint
+from horovod.torch import step_checks
 
 NONFINITE = {"HOROVOD_CHECK_NONFINITE": "1"}
 WIRES = ["shm", "tcp"]
@@ -265,3 +267,11 @@ def ranks_are_elastic() -> list[list[str]]:
 def test_every_generation_is_compared(run_ranks) -> None:
     first, second = run_ranks(2, ranks_are_elastic)
     assert [len(texts) for texts in first] == [1, 1] and second == [[], []]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_torch_and_numpy_make_the_same_fingerprint(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    values = torch.randn(100_001, generator=torch.Generator().manual_seed(1)).half()[first:]
+    (by_numpy,) = [fingerprint(content) for _, content in step_checks.contents_of([("a", values)])]
+    monkeypatch.setattr(step_checks, "has_numpy", lambda: False)
+    assert list(step_checks.contents_of([("a", values)])) == [("a", by_numpy)]

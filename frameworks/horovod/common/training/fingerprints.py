@@ -7,6 +7,7 @@ that differs makes a difference, and so do most that differ together. What is sm
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any
 
@@ -20,12 +21,22 @@ def whole_rows(nbytes: int) -> int:
     return 0 if nbytes < LARGE_BYTES else nbytes - nbytes % (COLUMNS * WORD_BYTES)
 
 
+@functools.cache
+def has_numpy() -> bool:
+    """Whether ``fingerprint`` can take large tensors."""
+    try:
+        import numpy  # noqa: F401  (late: torch does without it where tensors are small, or on a GPU)
+    except ImportError:
+        return False
+    return True
+
+
 def fingerprint(content: bytes | memoryview) -> bytes:
     """Of the bytes of a tensor."""
     folded = whole_rows(len(content))
     if not folded:
         return hashlib.sha256(content).digest()
-    import numpy  # late: torch does without it where tensors are small, or on a GPU
+    import numpy
 
     words: Any = numpy.frombuffer(content[:folded], numpy.uint32).reshape(-1, COLUMNS)
     sums = numpy.add.reduce(words, axis=0, dtype=numpy.uint32)
