@@ -1,5 +1,6 @@
 """Operations in programs of JAX: what its transformations do with them, and what goes wrong in one."""
 
+import logging
 import os
 import signal
 import sys
@@ -170,6 +171,34 @@ def ranks_fail_behind_their_backs() -> list[str]:
 def test_the_error_of_a_program_is_told_to_the_next_operation_once(run_ranks) -> None:
     first, second = run_ranks(2, ranks_fail_behind_their_backs)
     assert first == second and all("rank 1 sent [301, 301]" in text for text in first), first
+
+
+def rank_leaves_the_others_in_their_steps() -> list[str]:
+    """The messages of a loop that looks at its results behind its end."""
+    hvd.init()
+    if hvd.rank() == 1:
+        return []
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("horovod").addHandler(handler)
+
+    @jax.jit
+    def step(params: Any) -> Any:
+        return params - hvd.allreduce(params @ params)
+
+    params = jnp.ones((300, 300))
+    for _ in range(10):
+        params = step(params)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="rank 1"):
+        params.block_until_ready()
+    return messages
+
+
+def test_a_loop_of_steps_behind_a_failed_one_tells_its_cause_once(run_ranks) -> None:
+    messages = run_ranks(2, rank_leaves_the_others_in_their_steps)[0]
+    assert len(messages) == 1 and messages[0].count("rank 1 ") == 1, messages
+    assert "Error dispatching" not in messages[0]
 
 
 def rank_dies_in_a_program(folder: str) -> tuple[float, str]:

@@ -56,6 +56,8 @@ EFFECT = CollectiveEffect()
 EFFECTS = {EFFECT, WithoutOrder()}
 
 _LONGEST_END = 30.0  # seconds; other ranks may never come
+_ANOTHER_FAILED = "Error dispatching computation: "  # of a program behind a failed one, in words of JAX
+_told = ""  # the last cause
 
 effects.ordered_effects.add_type(CollectiveEffect)
 for _kind in (
@@ -80,11 +82,19 @@ def _wait_for_token(tokens: Any, *how: Any) -> Any:
         if any(token is not latest.get(EFFECT) for token in tokens):
             raise  # of another effect
         del latest[EFFECT]
-        logging.getLogger("horovod").warning("a compiled function that was called before failed: %s", error)
+        _tell_once(str(error).rpartition(_ANOTHER_FAILED)[2])
         return pxla.shard_arg_handlers[np.ndarray]([np.zeros(0, np.bool_)] * len(tokens), *how)
 
 
 pxla.shard_arg_handlers[core.Token] = _wait_for_token
+
+
+def _tell_once(cause: str) -> None:
+    """One failed step is the end of all that were called behind it: of one cause they are one message."""
+    global _told
+    if not _told.endswith(cause):  # the first begins with a status
+        _told = cause
+        logging.getLogger("horovod").warning("a compiled function that was called before failed: %s", cause)
 
 
 def is_tracing() -> bool:
