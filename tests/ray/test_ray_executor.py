@@ -142,6 +142,13 @@ def test_too_few_resources(cluster: Any) -> None:
     assert "PENDING" not in {group["state"] for group in groups}
 
 
+def test_too_few_nodes(cluster: Any) -> None:
+    settings = RayExecutor.create_settings(placement_group_timeout_s=1)
+    executor = RayExecutor(settings, num_hosts=3, num_workers_per_host=1)
+    with pytest.raises(TimeoutError, match=r"each on a node of its own\), .* nodes: 2\."):
+        executor.start()
+
+
 CLIENT = """
 import sys
 import ray

@@ -9,6 +9,8 @@ import ray
 from ray.util.placement_group import PlacementGroup, get_current_placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from . import nodes
+
 _ANY_BUNDLE = -1
 
 
@@ -28,11 +30,13 @@ def create_placement_group(
     try:
         if group.wait(pg_timeout):
             return group
+        apart = ", each on a node of its own" if pg_strategy == "STRICT_SPREAD" else ""
         raise TimeoutError(
             f"the cluster has had no room for this job within {pg_timeout:g} s: wanted are {num_bundles} "
-            f"bundles of {dict(resources_per_bundle)} each ({pg_strategy}), and available are "
-            f"{_shown(ray.available_resources())} of {_shown(ray.cluster_resources())}. Ask for less, or add "
-            "nodes (create_settings(placement_group_timeout_s=...) is how long to wait for them)"
+            f"bundles of {dict(resources_per_bundle)} each ({pg_strategy}{apart}), and available are "
+            f"{_shown(ray.available_resources())} of {_shown(ray.cluster_resources())}; nodes: "
+            f"{len(nodes.alive())}. Ask for less, or add nodes "
+            "(create_settings(placement_group_timeout_s=...) is how long to wait for them)"
         )
     except BaseException:  # an interrupt: the group would go on waiting, and then keep its room
         remove_placement_group(group)
