@@ -4,6 +4,7 @@ and travel while the function goes on.
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,31 @@ def ranks_use_parts() -> None:
 @pytest.mark.parametrize("hosts", [[0, 1], [0, 0, 1]])
 def test_parts_are_the_whole(run_ranks, hosts: list[int]) -> None:
     run_ranks(len(hosts), ranks_use_parts, hosts=hosts)
+
+
+def ranks_come_to_several_hosts() -> None:
+    """An elastic job grows: a function that was compiled before and one of a rank that is new."""
+    hvd.init()
+    parts.LEAST_BYTES = 100
+    mine = [tf.constant(numbers(hvd.rank(), each)) for each in SIZES]
+
+    def reduce() -> Any:
+        return compiled(lambda *xs: hvd.grouped_allreduce(list(xs), op=hvd.Sum, name="reduced"))
+
+    step = reduce()
+    before = step(*mine)
+    hvd.shutdown()
+    os.environ |= {"HOROVOD_LOCAL_RANK": "0", "HOROVOD_LOCAL_SIZE": "1", "HOROVOD_CROSS_SIZE": "2"}
+    os.environ |= {"HOROVOD_CROSS_RANK": os.environ["HOROVOD_RANK"]}
+    os.environ |= {"HOROVOD_HOSTNAME": f"node{os.environ['HOROVOD_RANK']}"}
+    hvd.init()
+    assert hvd.local_size() == 1
+    for inside, expected in zip((step if hvd.rank() == 0 else reduce())(*mine), before, strict=True):
+        np.testing.assert_array_equal(inside, expected)
+
+
+def test_ranks_that_compile_before_and_after_a_host_came(run_ranks) -> None:
+    run_ranks(2, ranks_come_to_several_hosts, hosts=[0, 0], env={"HOROVOD_ELASTIC": "1"}, timeout=60)
 
 
 def ranks_train() -> str:

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import itertools
 import json
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -154,8 +155,10 @@ def _call(op: str, tensors: Sequence[tf.Tensor], name: str, attributes: Mapping[
 
 
 def _parts(kind: int, tensors: Sequence[tf.Tensor]) -> Sequence[int]:
-    """How many tensors of an allreduce, in turn, start together; empty: all at once. On a GPU they do."""
-    if kind != ALLREDUCE or tf.config.list_logical_devices("GPU"):
+    """How many tensors of an allreduce, in turn, start together; empty: all at once. On a GPU they do, and
+    where hosts come and go: a rank that stays keeps what it has compiled, and one that is new must do alike.
+    """
+    if kind != ALLREDUCE or os.environ.get("HOROVOD_ELASTIC") == "1" or tf.config.list_logical_devices("GPU"):
         return ()
     return parts_of([tensor.shape.num_elements() * tensor.dtype.size for tensor in tensors])
 
