@@ -55,10 +55,12 @@ def estimator(folder: Path, **values: Any) -> TorchEstimator:
         ),
         ({"label_shapes": [[1], [1]]}, ValueError, "label_shapes=.* are not one for each of label_cols"),
         ({"loss_weights": [1.0, 1.0]}, ValueError, "loss_weights=.* are not one for each of label_cols"),
-        ({"metrics": [threading.Lock()]}, TypeError, "the param 'metrics' cannot be pickled"),
+        ({"metrics": [threading.Lock().acquire]}, TypeError, "the param 'metrics' cannot be pickled"),
         ({"optimizer": torch.optim.SGD}, TypeError, "optimizer=.* is no optimizer"),
         ({"model": torch.nn.Linear}, TypeError, "model=.* is no torch.nn.Module"),
         ({"loss": "mse"}, TypeError, "loss='mse' cannot be called"),
+        ({"metrics": ["mae"]}, TypeError, "metrics='mae' cannot be called"),
+        ({"metrics": [[torch.nn.functional.l1_loss, "mae"]]}, TypeError, "metrics='mae' cannot be called"),
     ],
 )
 def test_params(tmp_path: Path, values: dict[str, Any], kind: type[Exception], text: str) -> None:

@@ -129,8 +129,10 @@ class TorchEstimator(HorovodEstimator):
         count, labels = len(as_list(losses or makers)), self.getLabelCols()
         if count not in (1, len(labels)):
             raise ValueError(f"{count} losses are neither one nor one for each label of {labels}")
-        if wrong := [each for each in as_list(losses or makers) if not callable(each)]:
-            raise TypeError(f"loss={wrong[0]!r} cannot be called: give a function or a module")
+        metrics = [each for group in self.getMetrics() or () for each in as_list(group)]
+        for name, given in (("loss", as_list(losses or makers)), ("metrics", metrics)):
+            if wrong := [each for each in given if not callable(each)]:
+                raise TypeError(f"{name}={wrong[0]!r} cannot be called: give a function or a module")
         if not isinstance(self.getModel(), torch.nn.Module):
             raise TypeError(f"model={self.getModel()!r} is no torch.nn.Module")
         if not isinstance(self.getOptimizer(), torch.optim.Optimizer):

@@ -228,7 +228,10 @@ def on_parameters(optimizer: Any, model: torch.nn.Module) -> Any:
             optimizer.load_state_dict(optimizer.state_dict())  # brings its state to the device
         return optimizer
     if [each.shape for each in given] != [each.shape for each in own]:
-        raise ValueError("the optimizer was made for other parameters than those of the model")
+        raise ValueError(
+            "the optimizer was made for other parameters than those of the model: make it from "
+            "model.parameters(), of the model that you give to the estimator"
+        )
     state, left = optimizer.state_dict(), iter(own)
     for group in optimizer.param_groups:
         group["params"] = [next(left) for _ in group["params"]]
