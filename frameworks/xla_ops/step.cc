@@ -1,6 +1,8 @@
 #include "xla_ops/step.h"
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -21,8 +23,11 @@ namespace {
 // Tensors that travel as one operation, one behind the other in memory of their own: when a program
 // fails between start and end, XLA frees its buffers while the core may still use them.
 struct Part {
+  int32_t number;              // by which the end of a step knows it
   std::vector<int64_t> bytes;  // of each tensor
   std::unique_ptr<std::byte[]> data;
+  bool done = false;
+  Failure failure;  // once it is done
 };
 
 constexpr int64_t kAlignment = 64;
@@ -33,34 +38,45 @@ class Step : public std::enable_shared_from_this<Step> {
  public:
   // `before`: the step before, of which the core may still have parts if it or its program has
   // failed; may be null.
-  Step(size_t parts, std::shared_ptr<Step> before) : parts_(parts), before_(std::move(before)) {
+  Step(size_t parts, std::shared_ptr<Step> before) : before_(std::move(before)), parts_(parts) {
     if (before_ != nullptr) before_->before_ = nullptr;  // that one has waited for its own
   }
 
   size_t size() const { return parts_.size(); }
-  bool Has(size_t part) const { return parts_[part].data != nullptr; }
-  bool IsStarted() const { return started_ == parts_.size(); }
   bool IsTaken() const { return taken_; }
-  void SetTaken() { taken_ = true; }
 
-  // Under the lock of the steps.
-  void Allocate(size_t at, const std::vector<const Buffer*>& inputs) {
-    Part part;
-    int64_t room = 0;
-    for (const Buffer* input : inputs) {
-      part.bytes.push_back(BytesOf(*input));
-      room += RoomFor(part.bytes.back());
-    }
-    part.data.reset(new std::byte[static_cast<size_t>(room)]);
-    parts_[at] = std::move(part);
-    ++started_;
+  // Puts a part in its place. Returns what was there: a program has failed, and this is another
+  // one.
+  std::shared_ptr<Part> Put(size_t at, const std::shared_ptr<Part>& part) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(parts_[at], part);
   }
 
+  bool IsStarted() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::find(parts_.begin(), parts_.end(), nullptr) == parts_.end();
+  }
+
+  // Whether these are all of its parts; then it is taken. Under the lock of the steps.
+  bool SetTaken(const std::vector<const Buffer*>& tickets) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bool same = !taken_ && tickets.size() == parts_.size();
+    for (size_t at = 0; same && at < parts_.size(); ++at) {
+      same = parts_[at] != nullptr &&
+             std::memcmp(tickets[at]->data, &parts_[at]->number, sizeof(int32_t)) == 0;
+    }
+    taken_ = taken_ || same;
+    return same;
+  }
+
+  // `instead_of`: see Put.
   void Start(hvd_api* core, const Options& options, const std::vector<const Buffer*>& inputs,
+             const std::shared_ptr<Part>& started, const std::shared_ptr<Part>& instead_of,
              bool last) {
-    if (before_ != nullptr) before_->Wait();  // for its names to be free
-    const auto at = static_cast<size_t>(options.part);
-    const Part& part = parts_[at];
+    // For its names to be free.
+    if (before_ != nullptr) before_->Wait();
+    if (instead_of != nullptr) WaitFor(*instead_of);
+    const Part& part = *started;
     std::vector<hvd_tensor> tensors;
     std::byte* place = part.data.get();
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -70,7 +86,7 @@ class Step : public std::enable_shared_from_this<Step> {
                          static_cast<int32_t>(inputs[i]->dims), inputs[i]->shape});
       place += RoomFor(part.bytes[i]);
     }
-    const std::string name = options.name + "." + std::to_string(at);
+    const std::string name = options.name + "." + std::to_string(options.part);
     hvd_operation operation{};
     operation.kind = static_cast<int32_t>(OpKind::kAllreduce);
     operation.reduce_op = static_cast<int32_t>(options.reduce_op);
@@ -81,17 +97,21 @@ class Step : public std::enable_shared_from_this<Step> {
     operation.tensors = tensors.data();
     operation.tensor_count = static_cast<int32_t>(tensors.size());
     operation.urgent = last ? 1 : 0;  // the others may wait for what comes soon
-    core->submit(core, &operation, &PartIsDone, new std::shared_ptr<Step>(shared_from_this()));
+    core->submit(core, &operation, &PartIsDone, new Travelling{shared_from_this(), started});
   }
 
   // Until the core has done with all that has been started.
   void Wait() {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return done_ == started_; });
+    changed_.wait(lock, [this] {
+      return std::all_of(parts_.begin(), parts_.end(),
+                         [](const auto& part) { return part == nullptr || part->done; });
+    });
   }
 
   // The results go to `targets`, then the future is completed.
   void Take(const Api* api, Future* future, const std::vector<const Buffer*>& targets) {
+    const Part* failed = nullptr;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       api_ = api;
@@ -99,56 +119,77 @@ class Step : public std::enable_shared_from_this<Step> {
       for (const Buffer* target : targets) targets_.push_back(target->data);
       if (!IsOver()) return;
       future_ = nullptr;
+      failed = Failed();
     }
-    Deliver(future);
+    Deliver(future, failed);
   }
 
  private:
+  struct Travelling {
+    std::shared_ptr<Step> step;
+    std::shared_ptr<Part> part;
+  };
+
   // Called by the core, through which nothing may be thrown.
   static void PartIsDone(void* given, const hvd_result* result) noexcept {
-    const std::unique_ptr<std::shared_ptr<Step>> step(static_cast<std::shared_ptr<Step>*>(given));
-    (*step)->CountDone(FailureOf(*result));
+    const std::unique_ptr<Travelling> ended(static_cast<Travelling*>(given));
+    ended->step->SetDone(ended->part.get(), FailureOf(*result));
   }
 
-  void CountDone(Failure failure) {
+  void SetDone(Part* part, Failure failure) {
     Future* future = nullptr;
+    const Part* failed = nullptr;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (failure_.code == 0) failure_ = std::move(failure);
-      ++done_;
+      part->failure = std::move(failure);
+      part->done = true;
       changed_.notify_all();
       if (future_ == nullptr || !IsOver()) return;
       future = std::exchange(future_, nullptr);
+      failed = Failed();
     }
-    Deliver(future);
+    Deliver(future, failed);
+  }
+
+  void WaitFor(const Part& part) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return part.done; });
+  }
+
+  // Under the lock, of a step that is taken; null: none.
+  const Part* Failed() const {
+    for (const auto& part : parts_) {
+      if (part->done && part->failure.code != 0) return part.get();
+    }
+    return nullptr;
   }
 
   // Other ranks may never start the parts behind one that has failed.
-  bool IsOver() const { return done_ == parts_.size() || failure_.code != 0; }
+  bool IsOver() const {
+    return Failed() != nullptr ||
+           std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->done; });
+  }
 
-  void Deliver(Future* future) {
-    if (failure_.code != 0) return Fail(*api_, future, failure_);
+  void Deliver(Future* future, const Part* failed) {
+    if (failed != nullptr) return Fail(*api_, future, failed->failure);
     auto target = targets_.begin();
-    for (Part& part : parts_) {
-      const std::byte* place = part.data.get();
-      for (const int64_t bytes : part.bytes) {
+    for (const auto& part : parts_) {
+      const std::byte* place = part->data.get();
+      for (const int64_t bytes : part->bytes) {
         if (bytes > 0) std::memcpy(*target, place, static_cast<size_t>(bytes));
         place += RoomFor(bytes);
         ++target;
       }
-      part.data.reset();  // the step stays until the next one begins
+      part->data.reset();  // the step stays until the next one begins
     }
     Complete(*api_, future);
   }
 
-  std::vector<Part> parts_;
   std::shared_ptr<Step> before_;
-  size_t started_ = 0;
   bool taken_ = false;
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
-  size_t done_ = 0;
-  Failure failure_;  // the first
+  std::vector<std::shared_ptr<Part>> parts_;  // null: not started
   const Api* api_ = nullptr;
   Future* future_ = nullptr;  // null: not taken, or completed
   std::vector<void*> targets_;
@@ -159,6 +200,7 @@ class Step : public std::enable_shared_from_this<Step> {
 struct Steps {
   std::mutex mutex;
   std::map<std::pair<int64_t, std::string>, std::shared_ptr<Step>> latest;
+  int32_t parts = 0;  // started so far
 };
 
 Steps& AllSteps() {
@@ -168,27 +210,36 @@ Steps& AllSteps() {
 
 struct Begun {
   std::shared_ptr<Step> step;
+  std::shared_ptr<Part> part;
+  std::shared_ptr<Part> instead_of;
   bool last;
 };
 
 Begun Begin(const Options& options, const std::vector<const Buffer*>& inputs) {
-  const auto part = static_cast<size_t>(options.part);
+  const auto part = std::make_shared<Part>();
+  int64_t room = 0;
+  for (const Buffer* input : inputs) {
+    part->bytes.push_back(BytesOf(*input));
+    room += RoomFor(part->bytes.back());
+  }
+  part->data.reset(new std::byte[static_cast<size_t>(room)]);
+
   const auto count = static_cast<size_t>(options.parts);
   Steps& steps = AllSteps();
   const std::lock_guard<std::mutex> lock(steps.mutex);
   std::shared_ptr<Step>& step = steps.latest[{options.process_set, options.name}];
-  if (step == nullptr || step->size() != count || step->IsTaken() || step->Has(part))
+  if (step == nullptr || step->size() != count || step->IsTaken())
     step = std::make_shared<Step>(count, step);
-  step->Allocate(part, inputs);
-  return {step, step->IsStarted()};
+  part->number = steps.parts = (steps.parts + 1) & INT32_MAX;
+  const auto instead_of = step->Put(static_cast<size_t>(options.part), part);
+  return {step, part, instead_of, step->IsStarted()};
 }
 
-std::shared_ptr<Step> End(const Options& options) {
+std::shared_ptr<Step> End(const Options& options, const std::vector<const Buffer*>& tickets) {
   Steps& steps = AllSteps();
   const std::lock_guard<std::mutex> lock(steps.mutex);
   const auto found = steps.latest.find({options.process_set, options.name});
-  if (found == steps.latest.end() || found->second->IsTaken()) return nullptr;
-  found->second->SetTaken();
+  if (found == steps.latest.end() || !found->second->SetTaken(tickets)) return nullptr;
   return found->second;
 }
 
@@ -200,9 +251,9 @@ Error* StartPart(hvd_api* core, Frame* frame) {
     std::vector<const Buffer*> inputs = BuffersOf(frame->arguments);
     if (options.ordered == 1) inputs.erase(inputs.begin());
     const Begun begun = Begin(options, inputs);
-    begun.step->Start(core, options, inputs, begun.last);
+    begun.step->Start(core, options, inputs, begun.part, begun.instead_of, begun.last);
     const Buffer& ticket = *BuffersOf(frame->results).front();
-    std::memset(ticket.data, 0, static_cast<size_t>(BytesOf(ticket)));
+    std::memcpy(ticket.data, &begun.part->number, sizeof begun.part->number);
     return nullptr;
   } catch (const std::bad_alloc&) {
     return MakeError(*frame->api, kResourceExhausted, "no memory to start an operation of horovod");
@@ -212,14 +263,19 @@ Error* StartPart(hvd_api* core, Frame* frame) {
 Error* TakeStep(hvd_api*, Frame* frame) {
   try {
     const Options options = OptionsOf(frame->attributes);
+    std::vector<const Buffer*> tickets = BuffersOf(frame->arguments);
     std::vector<const Buffer*> targets = BuffersOf(frame->results);
     if (options.ordered == 1) {
       std::memset(targets.front()->data, 0, static_cast<size_t>(BytesOf(*targets.front())));
       targets.erase(targets.begin());
+      tickets.erase(tickets.begin());
     }
-    const std::shared_ptr<Step> step = End(options);
-    if (step == nullptr || !step->IsStarted())
-      return MakeError(*frame->api, kInternal, "a part of this step has not been started");
+    const std::shared_ptr<Step> step = End(options, tickets);
+    if (step == nullptr) {
+      const std::string told = "two compiled functions, or two calls of one, run '" + options.name +
+                               "' at the same time; give each operation a name of its own";
+      return MakeError(*frame->api, kFailedPrecondition, told.c_str());
+    }
     frame->future = MakeFuture(*frame->api);
     if (frame->future == nullptr) return MakeError(*frame->api, kInternal, "XLA makes no future");
     step->Take(frame->api, frame->future, targets);

@@ -147,6 +147,36 @@ def test_a_program_that_fails_in_between(run_ranks) -> None:
     run_ranks(2, ranks_fail_between_start_and_end, hosts=[0, 1])
 
 
+def ranks_fail_then_start_in_another_order() -> None:
+    """Of the function that failed, the last part was started; that behind it starts its last one last."""
+    hvd.init()
+    parts.LEAST_BYTES = 1
+    fails = True
+
+    def late(x: Any) -> Any:
+        time.sleep(0.2)
+        if fails:
+            raise RuntimeError("of the program's own")
+        return x
+
+    def after_a_while(x: Any) -> Any:
+        return jax.pure_callback(late, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    x, y = np.full(100_000, 1.0 + hvd.rank()), np.ones(3)
+    with pytest.raises(Exception, match="of the program's own"):
+        jax.block_until_ready(jax.jit(lambda x, y: hvd.allreduce([after_a_while(y), x]))(x, y))
+    fails = False
+    step = jax.jit(lambda x, y: hvd.allreduce([x, after_a_while(y)], op=hvd.Sum))
+    for _ in range(3):
+        total, last = step(x, y)
+        np.testing.assert_array_equal(total, np.full(100_000, sum(range(1, hvd.size() + 1))))
+        np.testing.assert_array_equal(last, [hvd.size()] * 3)
+
+
+def test_parts_in_another_order_behind_a_program_that_failed(run_ranks) -> None:
+    run_ranks(2, ranks_fail_then_start_in_another_order, hosts=[0, 1])
+
+
 def ranks_disagree() -> str:
     hvd.init()
     parts.LEAST_BYTES = 1

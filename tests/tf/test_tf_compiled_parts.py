@@ -64,6 +64,19 @@ def ranks_use_parts() -> None:
     np.testing.assert_array_equal(reduce(*mine)[1], outside[1])
 
 
+    # Nothing orders two calls of one function within a compiled one: no call may get the other's results.
+    twice = compiled(lambda *xs: (reduce(*xs), reduce(*(-x for x in xs))))
+    for _ in range(3):
+        try:
+            first, second = twice(*mine)
+        except tf.errors.OpError as error:
+            assert "give each operation a name of its own" in str(error)  # or XLA has ordered them
+        else:
+            np.testing.assert_array_equal(first[1], outside[1])
+            np.testing.assert_array_equal(second[1], -outside[1])
+    np.testing.assert_array_equal(reduce(*mine)[1], outside[1])
+
+
 @pytest.mark.parametrize("hosts", [[0, 1], [0, 0, 1]])
 def test_parts_are_the_whole(run_ranks, hosts: list[int]) -> None:
     run_ranks(len(hosts), ranks_use_parts, hosts=hosts)
