@@ -63,7 +63,6 @@ def ranks_use_parts() -> None:
         reduce(*mine[:1], tf.zeros(40 - hvd.rank(), tf.float64), *mine[2:])
     np.testing.assert_array_equal(reduce(*mine)[1], outside[1])
 
-
     # Nothing orders two calls of one function within a compiled one: no call may get the other's results.
     twice = compiled(lambda *xs: (reduce(*xs), reduce(*(-x for x in xs))))
     for _ in range(3):
