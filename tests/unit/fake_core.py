@@ -383,7 +383,7 @@ def put_under_common(monkeypatch, fake):
     fake.HOST_DEVICE, fake.STAGED_DEVICE = HOST_DEVICE, STAGED_DEVICE
     for number, name in enumerate(KINDS):
         setattr(fake, name, number)
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if name.startswith("horovod.common.") and hasattr(module, "_core"):
             monkeypatch.setattr(module, "_core", fake)
 
