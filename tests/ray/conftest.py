@@ -32,7 +32,9 @@ START_SECONDS, TRIES = 60, 3
 def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Makes it when a test asks for the first node."""
     # A folder of its own, as others may test beside; its sockets have no long names.
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray") as folder:
+    # The last processes of a cluster may write while it is removed.
+    own = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
+    with pytest.MonkeyPatch.context() as patch, own as folder:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("RAY_TMPDIR", folder)
         settings = {f"health_check_{name}": value for name, value in _HEALTH.items()}

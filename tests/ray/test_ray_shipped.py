@@ -36,7 +36,7 @@ class transforms:
 @pytest.fixture
 def short_folder() -> Iterator[str]:
     """For sockets, whose names may not be long."""
-    with tempfile.TemporaryDirectory(prefix="ray") as folder:
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         yield folder
 
 
