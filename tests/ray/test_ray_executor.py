@@ -180,7 +180,10 @@ except ZeroDivisionError:
 def test_a_driver_outside_of_the_cluster(cluster: Any) -> None:
     address = f"ray://127.0.0.1:{cluster.head_node._ray_params.ray_client_server_port}"
     words = [sys.executable, "-c", CLIENT, address]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=within(60), check=False)
+    for _ in range(3):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=within(60), check=False)
+        if "Starting Ray client server failed" not in done.stderr:
+            break  # Ray's server for this client; on a busy machine it may end before it serves
     lines = done.stdout.splitlines()
     assert "[0, 1]" in lines and "elastic [0, 1]" in lines and lines[-1] == "as it should be", done
     for told in ("[0]<stdout>:I am 0", "[1]<stdout>:I am 1", "{'logged': 2}"):
