@@ -154,6 +154,7 @@ import sys
 import ray
 from horovod.ray import ElasticRayExecutor, RayExecutor
 ray.init(sys.argv[1])
+print("connected")
 
 def rank():
     from horovod.common import basics as hvd
@@ -182,8 +183,8 @@ def test_a_driver_outside_of_the_cluster(cluster: Any) -> None:
     words = [sys.executable, "-c", CLIENT, address]
     for _ in range(3):
         done = subprocess.run(words, capture_output=True, text=True, timeout=within(60), check=False)
-        if "Starting Ray client server failed" not in done.stderr:
-            break  # Ray's server for this client; on a busy machine it may end before it serves
+        if done.stdout.startswith("connected"):
+            break  # else Ray's own server for this client has ended before it serves, which happens
     lines = done.stdout.splitlines()
     assert "[0, 1]" in lines and "elastic [0, 1]" in lines and lines[-1] == "as it should be", done
     for told in ("[0]<stdout>:I am 0", "[1]<stdout>:I am 1", "{'logged': 2}"):
