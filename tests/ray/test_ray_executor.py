@@ -150,10 +150,13 @@ def test_too_few_nodes(cluster: Any) -> None:
 
 
 CLIENT = """
+import faulthandler
 import sys
 import ray
 from horovod.ray import ElasticRayExecutor, RayExecutor
+faulthandler.dump_traceback_later(int(sys.argv[2]), exit=True)
 ray.init(sys.argv[1])
+faulthandler.cancel_dump_traceback_later()
 print("connected")
 
 def rank():
@@ -180,11 +183,11 @@ except ZeroDivisionError:
 
 def test_a_driver_outside_of_the_cluster(cluster: Any) -> None:
     address = f"ray://127.0.0.1:{cluster.head_node._ray_params.ray_client_server_port}"
-    words = [sys.executable, "-c", CLIENT, address]
-    for _ in range(3):
-        done = subprocess.run(words, capture_output=True, text=True, timeout=within(60), check=False)
+    words = [sys.executable, "-c", CLIENT, address, str(int(within(20)))]
+    for _ in range(4):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=within(90), check=False)
         if done.stdout.startswith("connected"):
-            break  # else Ray's own server for this client has ended before it serves, which happens
+            break  # else Ray's own server for this client has ended before it served, and Ray may hang then
     lines = done.stdout.splitlines()
     assert "[0, 1]" in lines and "elastic [0, 1]" in lines and lines[-1] == "as it should be", done
     for told in ("[0]<stdout>:I am 0", "[1]<stdout>:I am 1", "{'logged': 2}"):
