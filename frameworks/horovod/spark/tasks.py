@@ -43,8 +43,10 @@ class Tasks:
 
     @property
     def running(self) -> int:
-        """How many run now."""
-        return sum(stage.numActiveTasks for stage in self._stages())
+        """How many run now. What Spark says of a stage as a whole can be older than a start_timeout."""
+        with contextlib.suppress(Py4JError):  # the application is being stopped
+            return sum(task.status() == "RUNNING" for task in self._tasks())
+        return 0
 
     @property
     def waiting(self) -> int:
@@ -132,16 +134,19 @@ class Tasks:
             return []
         return [stage for stage in stages if stage is not None]
 
-    def _task_errors(self) -> Iterator[str]:
-        """Only the store behind Spark's own pages says which executor a task has run on."""
+    def _tasks(self) -> Iterator[Any]:
+        """From the store behind Spark's own pages: it alone knows them one by one."""
         spark = self._spark()
         for stage in self._stages() if spark is not None else ():
             store = spark.statusStore()
             tasks = store.taskList(stage.stageId, stage.currentAttemptId, self.count * 5)
-            for task in map(tasks.apply, range(tasks.size())):
-                if task.errorMessage().isDefined():
-                    where = f"task {task.index()} on executor {task.executorId()} of {task.host()}"
-                    yield f"{where}: {_reason(task.errorMessage().get())}"
+            yield from map(tasks.apply, range(tasks.size()))
+
+    def _task_errors(self) -> Iterator[str]:
+        for task in self._tasks():
+            if task.errorMessage().isDefined():
+                where = f"task {task.index()} on executor {task.executorId()} of {task.host()}"
+                yield f"{where}: {_reason(task.errorMessage().get())}"
 
 
 def slots(context: SparkContext) -> int:
