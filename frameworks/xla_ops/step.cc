@@ -23,9 +23,11 @@ namespace {
 // Tensors that travel as one operation, one behind the other in memory of their own: when a program
 // fails between start and end, XLA frees its buffers while the core may still use them.
 struct Part {
+  std::string name;
   int32_t number;              // by which the end of a step knows it
   std::vector<int64_t> bytes;  // of each tensor
   std::unique_ptr<std::byte[]> data;
+  std::vector<hvd_tensor> tensors;  // in `data`; their shapes are XLA's, until it is submitted
   bool done = false;
   Failure failure;  // once it is done
 };
@@ -34,7 +36,15 @@ constexpr int64_t kAlignment = 64;
 
 int64_t RoomFor(int64_t bytes) { return (bytes + kAlignment) / kAlignment * kAlignment; }
 
-class Step : public std::enable_shared_from_this<Step> {
+class Step;
+
+// What the core has of a part until it is done.
+struct Travelling {
+  std::shared_ptr<Step> step;
+  std::shared_ptr<Part> part;
+};
+
+class Step {
  public:
   // `before`: the step before, of which the core may still have parts if it or its program has
   // failed; may be null.
@@ -44,6 +54,7 @@ class Step : public std::enable_shared_from_this<Step> {
 
   size_t size() const { return parts_.size(); }
   bool IsTaken() const { return taken_; }
+  std::shared_ptr<Step> before() const { return before_; }
 
   // Puts a part in its place. Returns what was there: a program has failed, and this is another
   // one.
@@ -69,37 +80,6 @@ class Step : public std::enable_shared_from_this<Step> {
     return same;
   }
 
-  // `instead_of`: see Put.
-  void Start(hvd_api* core, const Options& options, const std::vector<const Buffer*>& inputs,
-             const std::shared_ptr<Part>& started, const std::shared_ptr<Part>& instead_of,
-             bool last) {
-    // For its names to be free.
-    if (before_ != nullptr) before_->Wait();
-    if (instead_of != nullptr) WaitFor(*instead_of);
-    const Part& part = *started;
-    std::vector<hvd_tensor> tensors;
-    std::byte* place = part.data.get();
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (part.bytes[i] > 0)
-        std::memcpy(place, inputs[i]->data, static_cast<size_t>(part.bytes[i]));
-      tensors.push_back({place, part.bytes[i], place, part.bytes[i], CoreType(*inputs[i]),
-                         static_cast<int32_t>(inputs[i]->dims), inputs[i]->shape});
-      place += RoomFor(part.bytes[i]);
-    }
-    const std::string name = options.name + "." + std::to_string(options.part);
-    hvd_operation operation{};
-    operation.kind = static_cast<int32_t>(OpKind::kAllreduce);
-    operation.reduce_op = static_cast<int32_t>(options.reduce_op);
-    operation.prescale = options.prescale;
-    operation.postscale = options.postscale;
-    operation.process_set = static_cast<uint32_t>(options.process_set);
-    operation.name = name.c_str();
-    operation.tensors = tensors.data();
-    operation.tensor_count = static_cast<int32_t>(tensors.size());
-    operation.urgent = last ? 1 : 0;  // the others may wait for what comes soon
-    core->submit(core, &operation, &PartIsDone, new Travelling{shared_from_this(), started});
-  }
-
   // Until the core has done with all that has been started.
   void Wait() {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -109,14 +89,20 @@ class Step : public std::enable_shared_from_this<Step> {
     });
   }
 
+  // Until the core has done with one that is, or was, part of it.
+  void WaitFor(const Part& part) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return part.done; });
+  }
+
   // The results go to `targets`, then the future is completed.
   void Take(const Api* api, Future* future, const std::vector<const Buffer*>& targets) {
     const Part* failed = nullptr;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
+      for (const Buffer* target : targets) targets_.push_back(target->data);
       api_ = api;
       future_ = future;
-      for (const Buffer* target : targets) targets_.push_back(target->data);
       if (!IsOver()) return;
       future_ = nullptr;
       failed = Failed();
@@ -124,18 +110,13 @@ class Step : public std::enable_shared_from_this<Step> {
     Deliver(future, failed);
   }
 
- private:
-  struct Travelling {
-    std::shared_ptr<Step> step;
-    std::shared_ptr<Part> part;
-  };
-
   // Called by the core, through which nothing may be thrown.
   static void PartIsDone(void* given, const hvd_result* result) noexcept {
     const std::unique_ptr<Travelling> ended(static_cast<Travelling*>(given));
     ended->step->SetDone(ended->part.get(), FailureOf(*result));
   }
 
+ private:
   void SetDone(Part* part, Failure failure) {
     Future* future = nullptr;
     const Part* failed = nullptr;
@@ -149,11 +130,6 @@ class Step : public std::enable_shared_from_this<Step> {
       failed = Failed();
     }
     Deliver(future, failed);
-  }
-
-  void WaitFor(const Part& part) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return part.done; });
   }
 
   // Under the lock, of a step that is taken; null: none.
@@ -185,8 +161,10 @@ class Step : public std::enable_shared_from_this<Step> {
     Complete(*api_, future);
   }
 
+  // Both are guarded by the lock of the steps.
   std::shared_ptr<Step> before_;
   bool taken_ = false;
+
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Part>> parts_;  // null: not started
@@ -208,31 +186,65 @@ Steps& AllSteps() {
   return steps;
 }
 
-struct Begun {
-  std::shared_ptr<Step> step;
-  std::shared_ptr<Part> part;
-  std::shared_ptr<Part> instead_of;
-  bool last;
-};
-
-Begun Begin(const Options& options, const std::vector<const Buffer*>& inputs) {
-  const auto part = std::make_shared<Part>();
+std::shared_ptr<Part> MakePart(const Options& options, const std::vector<const Buffer*>& inputs) {
+  auto part = std::make_shared<Part>();
+  part->name = options.name + "." + std::to_string(options.part);
   int64_t room = 0;
   for (const Buffer* input : inputs) {
     part->bytes.push_back(BytesOf(*input));
     room += RoomFor(part->bytes.back());
   }
   part->data.reset(new std::byte[static_cast<size_t>(room)]);
+  std::byte* place = part->data.get();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int64_t bytes = part->bytes[i];
+    if (bytes > 0) std::memcpy(place, inputs[i]->data, static_cast<size_t>(bytes));
+    part->tensors.push_back({place, bytes, place, bytes, CoreType(*inputs[i]),
+                             static_cast<int32_t>(inputs[i]->dims), inputs[i]->shape});
+    place += RoomFor(bytes);
+  }
+  return part;
+}
 
+struct Begun {
+  std::unique_ptr<Travelling> travelling;
+  std::shared_ptr<Step> before;      // may be null
+  std::shared_ptr<Part> instead_of;  // may be null; see Put
+  bool last;
+};
+
+// All that may throw comes before the part is in its place, where others wait for it.
+Begun Begin(const Options& options, const std::vector<const Buffer*>& inputs) {
+  auto travelling = std::make_unique<Travelling>();
+  travelling->part = MakePart(options, inputs);
   const auto count = static_cast<size_t>(options.parts);
   Steps& steps = AllSteps();
   const std::lock_guard<std::mutex> lock(steps.mutex);
   std::shared_ptr<Step>& step = steps.latest[{options.process_set, options.name}];
   if (step == nullptr || step->size() != count || step->IsTaken())
     step = std::make_shared<Step>(count, step);
-  part->number = steps.parts = (steps.parts + 1) & INT32_MAX;
-  const auto instead_of = step->Put(static_cast<size_t>(options.part), part);
-  return {step, part, instead_of, step->IsStarted()};
+  travelling->step = step;
+  travelling->part->number = steps.parts = (steps.parts + 1) & INT32_MAX;
+  auto instead_of = step->Put(static_cast<size_t>(options.part), travelling->part);
+  return {std::move(travelling), step->before(), std::move(instead_of), step->IsStarted()};
+}
+
+void Submit(hvd_api* core, const Options& options, Begun begun) noexcept {
+  const Travelling now = *begun.travelling;  // the core may be done before it returns
+  // For its names to be free.
+  if (begun.before != nullptr) begun.before->Wait();
+  if (begun.instead_of != nullptr) now.step->WaitFor(*begun.instead_of);
+  hvd_operation operation{};
+  operation.kind = static_cast<int32_t>(OpKind::kAllreduce);
+  operation.reduce_op = static_cast<int32_t>(options.reduce_op);
+  operation.prescale = options.prescale;
+  operation.postscale = options.postscale;
+  operation.process_set = static_cast<uint32_t>(options.process_set);
+  operation.name = now.part->name.c_str();
+  operation.tensors = now.part->tensors.data();
+  operation.tensor_count = static_cast<int32_t>(now.part->tensors.size());
+  operation.urgent = begun.last ? 1 : 0;  // the others may wait for what comes soon
+  core->submit(core, &operation, &Step::PartIsDone, begun.travelling.release());
 }
 
 std::shared_ptr<Step> End(const Options& options, const std::vector<const Buffer*>& tickets) {
@@ -250,10 +262,10 @@ Error* StartPart(hvd_api* core, Frame* frame) {
     const Options options = OptionsOf(frame->attributes);
     std::vector<const Buffer*> inputs = BuffersOf(frame->arguments);
     if (options.ordered == 1) inputs.erase(inputs.begin());
-    const Begun begun = Begin(options, inputs);
-    begun.step->Start(core, options, inputs, begun.part, begun.instead_of, begun.last);
     const Buffer& ticket = *BuffersOf(frame->results).front();
-    std::memcpy(ticket.data, &begun.part->number, sizeof begun.part->number);
+    Begun begun = Begin(options, inputs);
+    std::memcpy(ticket.data, &begun.travelling->part->number, sizeof(int32_t));
+    Submit(core, options, std::move(begun));
     return nullptr;
   } catch (const std::bad_alloc&) {
     return MakeError(*frame->api, kResourceExhausted, "no memory to start an operation of horovod");
