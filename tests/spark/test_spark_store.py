@@ -4,6 +4,7 @@ import io
 import multiprocessing
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -129,8 +130,29 @@ def test_hdfs(monkeypatch: pytest.MonkeyPatch, arguments: list[Any], prefix: str
     }[host]
 
 
-@pytest.fixture(params=["local", "memory", "bucket"])
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A bucket of a server that speaks S3, which s3fs finds by variables of the environment."""
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    server = pytest.importorskip("moto.server", reason="moto, a server for S3, is not installed")
+    served = server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    served.start()
+    host, port = served.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "none")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        fsspec.filesystem("s3").mkdir("for-tests")
+        yield "s3://for-tests"
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    served.stop()
+
+
+@pytest.fixture(params=["local", "memory", "bucket", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> FilesystemStore:
+    if request.param == "s3":
+        return Store.create(f"{request.getfixturevalue('s3')}/{tmp_path.name}")
     prefix = {"local": f"{tmp_path}", "memory": f"memory://{tmp_path.name}", "bucket": f"bucket://{tmp_path}"}
     return Store.create(prefix[request.param])
 
@@ -222,8 +244,8 @@ def test_a_row_group_of_another_file_system_is_one_request(tmp_path: Path) -> No
     assert len(Bucket.reads) == 4 and 0.7 * whole < sum(Bucket.reads) < 0.8 * whole
 
 
-def test_batches_of_a_store_in_other_processes(tmp_path: Path) -> None:
-    store = Store.create(f"bucket://{tmp_path}")
+@pytest.mark.parametrize("store", ["bucket", "s3"], indirect=True)
+def test_batches_of_a_store_in_other_processes(store: FilesystemStore) -> None:
     path = place(store, 100)
     arguments = [(rank, cloudpickle.dumps(store), path) for rank in range(2)]
     with multiprocessing.get_context("spawn").Pool(2) as pool:

@@ -1,5 +1,6 @@
 """horovod.spark.torch on real executors: fit, transform, files, pipelines, validation, failures, resuming."""
 
+import errno
 import itertools
 import threading
 from pathlib import Path
@@ -19,7 +20,7 @@ from pyspark.ml.linalg import DenseVector, SparseVector, Vectors
 from torch.nn import functional as F
 
 from horovod.spark.common.datamodule import ParquetDataModule
-from horovod.spark.common.store import Store
+from horovod.spark.common.store import LocalStore, Store
 from horovod.spark.torch import TorchEstimator, TorchModel
 
 
@@ -134,6 +135,28 @@ def test_a_rank_raises(session: Any, frame: Any, tmp_path: Path) -> None:
         estimator(tmp_path, num_proc=2, loss=planted).fit(frame)
     assert str(caught.value.__cause__).startswith("on rank ")
     assert "in planted" in str(caught.value.__cause__)
+
+
+def test_a_disk_that_fills_up(session: Any, frame: Any, tmp_path: Path) -> None:
+    """While a checkpoint is written: the run ends, and goes on from the one before when there is room."""
+
+    class Fills(LocalStore):
+        room = 2
+
+        def write(self, path: str, data: bytes) -> None:
+            self.room -= "checkpoint" in path
+            if self.room < 0:
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            super().write(path, data)
+
+    store = Fills(str(tmp_path / "store"))
+    values = {"num_proc": 2, "store": store, "run_id": "one", "epochs": 4}
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        estimator(tmp_path, **values).fit(frame)
+    assert str(caught.value.__cause__).startswith("on rank 0 ("), caught.value.__cause__
+    values["store"] = LocalStore(store.prefix_path)
+    history = estimator(tmp_path, **values).fit(frame).getHistory()
+    assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
 
 
 def test_a_run_goes_on(session: Any, frame: Any, tmp_path: Path) -> None:
