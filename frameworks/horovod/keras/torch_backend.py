@@ -16,8 +16,12 @@ from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training import step_checks
 from horovod.common.training.agreement import Reduced, agree_on_gradients
-from horovod.common.training.gradient_buckets import cut_into_buckets
-from horovod.common.training.gradient_options import GradientSettings, group_name, takes_part
+from horovod.common.training.gradient_options import (
+    GradientSettings,
+    cut_into_buckets,
+    group_name,
+    takes_part,
+)
 from horovod.common.training.gradient_reductions import GradientReductions, Steps, finish_all
 from horovod.common.training.gradient_variables import Travelling
 from horovod.common.training.present_gradients import OF_THIS_RANK, PresentGradients
