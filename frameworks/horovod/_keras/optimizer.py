@@ -103,6 +103,8 @@ class DistributedKerasOptimizer(SchedulesByPass):
     def scale_loss(self, loss: Any) -> Any:
         """As the wrapped optimizer's."""
         self._loss_is_scaled = True
+        if self._agg_helper is None:
+            self._plan.backend.expect_gradients(self._plan)
         return super().scale_loss(loss)  # type: ignore[misc]
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
