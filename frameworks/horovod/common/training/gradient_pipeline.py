@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic
 
 from horovod.common.collective.tensor_glue import Tensor
+from horovod.common.process_sets import check_process_set
 from horovod.common.training.gradient_buckets import (
     AFTER_PASS,
     EMPTY,
@@ -33,8 +34,9 @@ from horovod.common.training.gradient_status import (
     FAILED,
     SPARSE,
     Report,
-    Status,
     agreed_kinds,
+    reports_of_all,
+    status_of_all,
 )
 from horovod.common.training.gradient_variables import Variable
 
@@ -198,22 +200,23 @@ class Pipeline(Generic[Tensor]):
         """
         mine = self._report(buckets, given_up)
         partial = self._partial if buckets is self.buckets else []
-        status = Status(self.reductions.ops, self.prefix, self.reductions.process_set)
-        afterwards: list[Callable[[], None]] = []
         try:
-            status.start(mine, [not variable.is_missing for variable in partial])
-            present = status.finish()
-            afterwards += [each.drop_gradient for each, has in zip(partial, present, strict=True) if not has]
-            if status.is_unusual:
+            name = f"{self.prefix}: comparison of the steps"  # reserved; reports show it
+            number = check_process_set(self.reductions.process_set)
+            own = [not variable.is_missing for variable in partial]
+            is_unusual, present = status_of_all(mine, own, name, number)
+            afterwards = [each.drop_gradient for each, has in zip(partial, present, strict=True) if not has]
+            if is_unusual:
                 kinds = [[variable.kind for variable in bucket.members] for bucket in buckets]
-                afterwards += self._follow(buckets, status.table(mine._replace(kinds=kinds)))
+                table = reports_of_all(mine._replace(kinds=kinds), name, number)
+                afterwards += self._follow(buckets, table)
         finally:
             complete_all(buckets)
         if given_up:
             return []
         for act in afterwards:
             act()
-        return self._changed_buckets(buckets, mine.thawed) if status.is_unusual else []
+        return self._changed_buckets(buckets, mine.thawed) if is_unusual else []
 
     def _report(self, buckets: list[Bucket[Tensor]], given_up: str) -> Report:
         changed: list[str] = []

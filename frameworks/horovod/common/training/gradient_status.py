@@ -5,7 +5,7 @@ frozen a variable, or has changed a gradient while it was being reduced. The *st
 each such thing, reduced by Max: of whether there is any, and of the gradients that not every rank has in
 every step. Where some rank has met something, all send their *report*, and decide alike.
 
-A core that returned such a byte of all ranks with each operation would make this one needless.
+A core that returned such a byte of all ranks with each operation would make this reduction needless.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from horovod.common.collective.reductions import Reductions
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.process_sets import ProcessSet, check_process_set
-from horovod.common.set_agreement import exchange, listed, ranks_text
-from horovod.common.training.presence import Presence
+from horovod.common.set_agreement import any_of, exchange, listed, ranks_text
 
 DENSE, ABSENT, SPARSE, FROZEN = 1, 2, 4, 8
 """Kinds of gradients that a rank may have for a variable, as bits: those of several ranks are one number.
@@ -51,34 +48,20 @@ class Report(NamedTuple):
         return bool(self.changed or self.thawed or self.withheld or self.given_up == FAILED)
 
 
-class Status:
-    """The status of one step, of all ranks of ``process_set``: ``start``, ``finish``, and where it
-    ``is_unusual``, ``table``. ``prefix``: begins the names of the operations.
-    """
+def status_of_all(
+    mine: Report, present: Sequence[bool], name: str, process_set: int
+) -> tuple[bool, list[bool]]:
+    """Whether some rank has something to report; and which of some gradients are ``present`` on some rank."""
+    dropped = mine.given_up == DROPPED
+    told = any_of([mine.is_unusual, dropped, not dropped, *present], name, process_set)
+    is_unusual, some_dropped, some_kept, *somewhere = told
+    return is_unusual or (some_dropped and some_kept), somewhere
 
-    def __init__(self, ops: Reductions[Any], prefix: str, process_set: ProcessSet) -> None:
-        self.is_unusual = False
-        self._process_set = process_set
-        self._name = f"{prefix}: comparison of the steps"  # reserved; reports show it
-        self._presence = Presence(ops, self._name, process_set)
-        self._handle: int | None = None
 
-    def start(self, mine: Report, present: Sequence[bool]) -> None:
-        """Tells the others whether there is something to report, and which of some gradients are present."""
-        dropped = mine.given_up == DROPPED
-        self._handle = self._presence.start([mine.is_unusual, dropped, not dropped, *present])
-
-    def finish(self) -> list[bool]:
-        """Waits for the others; which of these gradients are present on some rank."""
-        assert self._handle is not None
-        is_unusual, dropped, kept, *present = self._presence.finish(self._handle)
-        self.is_unusual = is_unusual or (dropped and kept)
-        return present
-
-    def table(self, mine: Report) -> dict[int, Report]:
-        """The reports of all ranks."""
-        told = exchange(mine, f"{self._name} in full", check_process_set(self._process_set))
-        return {rank: Report(*report) for rank, report in sorted(told.items())}
+def reports_of_all(mine: Report, name: str, process_set: int) -> dict[int, Report]:
+    """The reports, by rank."""
+    told = exchange(mine, f"{name} in full", process_set)
+    return {rank: Report(*report) for rank, report in sorted(told.items())}
 
 
 def agreed_kinds(
