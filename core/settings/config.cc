@@ -171,6 +171,7 @@ const std::map<std::string, ValueReader>& ValueReaders() {
       {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", {"a number from 0 to 1", Noise}},
       {"HOROVOD_SHM_CHUNK_BYTES", {"bytes, as an integer from 16384 to 1048576", ChunkBytes}},
       {"HOROVOD_SHM_STAGING_SLOTS", {"an integer from 2 to 16", StagingSlots}},
+      {"HOROVOD_ENCRYPT", {kFlagValues, Flag<&Config::encrypt>}},
       {"HOROVOD_TRANSPORT", {"auto, shm or tcp", Transport}},
       {"HOROVOD_LOG_LEVEL", {"trace, debug, info, warning, error or fatal", Level}},
       {"HOROVOD_LOG_HIDE_TIME", {kFlagValues, Flag<&Config::log_hide_time>}},

@@ -28,6 +28,10 @@ const std::vector<Setting>& SettingsTable() {
        "something else."},
       {"HOROVOD_TRANSPORT", "choice", "auto",
        "auto, shm or tcp; tcp is used between processes of one machine too."},
+      {"HOROVOD_ENCRYPT", "flag", "0",
+       "Encrypt what ranks send each other over TCP (AES-256-GCM by OpenSSL's libcrypto); the same "
+       "on "
+       "all ranks."},
       {"HOROVOD_SHM_CHUNK_BYTES", "bytes", "131072",
        "Largest part of a tensor that a rank stages in shared memory at once, rounded up to 4 KiB; "
        "the "

@@ -8,3 +8,4 @@ hvd_test(transport_faults SOURCES transport/transport_faults_test.cc USES transp
 hvd_test(transport_writer SOURCES transport/writer_test.cc USES transport)
 hvd_test(transport_calls SOURCES transport/transport_calls_test.cc USES transport)
 hvd_test(inbox SOURCES transport/inbox_test.cc USES transport)
+hvd_test(transport_records SOURCES transport/records_test.cc USES transport)

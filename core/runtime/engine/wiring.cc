@@ -65,6 +65,12 @@ WindowBytes BytesOfOwnSet(const BoardShape& board, bool several_hosts) {
 
 Status OpenLibrary(const EngineOptions& options, std::unique_ptr<Library>* library) {
   if (options.library.empty()) return Status::Ok();
+  if (options.config.encrypt && !JobOf(options).AllShareMemory()) {
+    return Status::Invalid(
+        "HOROVOD_ENCRYPT=1: Gloo and MPI send over connections of their own, which nobody "
+        "encrypts. "
+        "Leave HOROVOD_CPU_OPERATIONS away, or encrypt the network.");
+  }
   LibraryOptions given;
   given.address = options.address;
   given.job_size = options.size;
@@ -75,6 +81,8 @@ Status OpenLibrary(const EngineOptions& options, std::unique_ptr<Library>* libra
 
 std::shared_ptr<nccl::GpuRuntime> OpenGpu(const EngineOptions& options) {
   if (options.gpu_library.empty()) return nullptr;
+  // NCCL does not encrypt: what leaves a host goes by way of its memory.
+  if (options.config.encrypt && !JobOf(options).AllShareMemory()) return nullptr;
   nccl::GpuOptions gpu;
   gpu.driver = options.gpu_driver;
   gpu.library = options.gpu_library;
@@ -148,6 +156,7 @@ Status Wirer::MakeTcp(EngineOptions* options, LinkRole role, LinkRequests* reque
   tcp.peers_may_leave = control;
   tcp.signs = signs;
   tcp.role = role;
+  tcp.encrypted = options->config.encrypt;
   if (options->links_on_demand) {
     tcp.ask_for_link = [requests, role](GlobalRank peer) { requests->Ask({peer, role}); };
   }

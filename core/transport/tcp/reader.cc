@@ -15,9 +15,10 @@ constexpr size_t kReadAhead = 16 << 10;
 constexpr size_t kSlice = 256 << 10;  // guarded while still in the cache
 }  // namespace
 
-void FrameReader::Open(const Guard& guard) {
+void FrameReader::Open(const Guard& guard, std::unique_ptr<RecordReader> records) {
   buffer_.reset(new std::byte[kReadAhead]);
   guard_.emplace(guard);
+  records_ = std::move(records);
 }
 
 Status FrameReader::Progress(int socket, size_t budget, bool* moved) {
@@ -140,10 +141,10 @@ Status FrameReader::Read(int socket, std::byte* payload, size_t bytes, size_t* b
   std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
-  iovec parts[2] = {{payload, bytes}, {buffer_.get() + end_, kReadAhead - end_}};
+  const iovec parts[2] = {{payload, bytes}, {buffer_.get() + end_, kReadAhead - end_}};
   ssize_t result;
   do {
-    result = readv(socket, parts, 2);
+    result = records_ != nullptr ? records_->Read(socket, parts, 2) : readv(socket, parts, 2);
   } while (result < 0 && errno == EINTR);
   *more = result > 0;
   if (result == 0 || (result < 0 && errno == ECONNRESET)) {
@@ -153,6 +154,10 @@ Status FrameReader::Read(int socket, std::byte* payload, size_t bytes, size_t* b
   if (result < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     readable_ = false;
     return Status::Ok();
+  }
+  if (result < 0 && errno == EBADMSG) {
+    return Status::Aborted(
+        "it is not what was encrypted there. HOROVOD_ENCRYPT must be the same on all ranks");
   }
   if (result < 0) return {Code::kUnavailable, Status::Errno("receive").message()};
   const auto read = static_cast<size_t>(result);

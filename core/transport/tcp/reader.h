@@ -7,6 +7,7 @@
 
 #include "transport/inbox.h"
 #include "transport/tcp/frame.h"
+#include "transport/tcp/records.h"
 
 namespace hvd::tcp {
 
@@ -19,8 +20,9 @@ class FrameReader {
   FrameReader(uint32_t generation, IdRanges forgotten)
       : generation_(generation), inbox_(Inbox::Limits(), std::move(forgotten)) {}
 
-  // Before the first Progress: what is posted waits for it.
-  void Open(const Guard& guard);
+  // Before the first Progress: what is posted waits for it. `records`: null if the frames travel as
+  // they are.
+  void Open(const Guard& guard, std::unique_ptr<RecordReader> records);
 
   Status Post(const PostedRecv& recv) {
     tried_ = false;
@@ -67,6 +69,7 @@ class FrameReader {
 
   const uint32_t generation_;
   std::optional<Guard> guard_;  // none: not open
+  std::unique_ptr<RecordReader> records_;
   Inbox inbox_;
   State state_ = State::kHeader;
   bool readable_ = false;

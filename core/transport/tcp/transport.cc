@@ -16,10 +16,16 @@ constexpr int kUnixBuffer = 4 << 20;
 
 // Best effort: a socket works without any of these. The buffers of a TCP socket are left to the
 // kernel, which grows them further than an unprivileged program may ask for.
-void Tune(int socket) {
+void Tune(int socket, bool local) {
   const int on = 1;
-  const bool tcp = setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0;
-  if (!tcp) setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kUnixBuffer, sizeof kUnixBuffer);
+  if (!local) setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (local) setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kUnixBuffer, sizeof kUnixBuffer);
+}
+
+bool IsUnixSocket(int socket) {
+  int domain = 0;
+  socklen_t bytes = sizeof domain;
+  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain == AF_UNIX;
 }
 
 Status SetNonBlocking(int socket) {
@@ -51,9 +57,19 @@ Status TcpTransport::AddLink(const Link& link, Descriptor socket) {
   Connection& connection = Meet(link.peer);
   leaving_.reserve(++sockets_);
   HVD_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
-  Tune(socket.get());
-  connection.writer.Open(Guard(options_.integrity, link.send_key));
-  connection.reader.Open(Guard(options_.integrity, link.recv_key));
+  const bool local = IsUnixSocket(socket.get());
+  Tune(socket.get(), local);
+  std::unique_ptr<RecordWriter> writes;
+  std::unique_ptr<RecordReader> reads;
+  if (options_.encrypted && !local) {
+    std::unique_ptr<Gcm> seals, opens;
+    HVD_RETURN_IF_ERROR(Gcm::Make(Gcm::Way::kSeal, link.send_key, &seals));
+    HVD_RETURN_IF_ERROR(Gcm::Make(Gcm::Way::kOpen, link.recv_key, &opens));
+    writes = std::make_unique<RecordWriter>(std::move(seals));
+    reads = std::make_unique<RecordReader>(std::move(opens));
+  }
+  connection.writer.Open(Guard(options_.integrity, link.send_key), std::move(writes));
+  connection.reader.Open(Guard(options_.integrity, link.recv_key), std::move(reads));
   HVD_RETURN_IF_ERROR(poller_.Add(socket.get(), link.peer));
   if (options_.signs != nullptr) options_.signs->Add(socket.get(), link.peer, options_.role);
   connection.socket = std::move(socket);

@@ -42,6 +42,7 @@ class TcpTransport : public Transport {
     // Where its sockets are watched, and as links of which role; null: nowhere.
     LinkSigns* signs = nullptr;
     LinkRole role = LinkRole::kData;
+    bool encrypted = false;  // what goes over TCP; within a host nothing has to be
   };
 
   // Takes the sockets of `links`, whatever it returns.

@@ -31,7 +31,8 @@ class FrameWriter::Batch {
   bool full() const { return count_ + 3 > kMostParts || bytes_ >= kBatchBytes; }
   size_t room() const { return kBatchBytes - std::min(kBatchBytes, bytes_); }
 
-  ssize_t Send(int socket) {
+  ssize_t Send(int socket, RecordWriter* records) {
+    if (records != nullptr) return records->Send(socket, parts_, count_);
     msghdr message{};
     message.msg_iov = parts_;
     message.msg_iovlen = count_;
@@ -58,7 +59,7 @@ class FrameWriter::Batch {
 Status FrameWriter::Progress(int socket, size_t budget, bool* moved) {
   size_t total = 0;
   while (movable() && total < budget) {
-    const ssize_t sent = Gather().Send(socket);
+    const ssize_t sent = Gather().Send(socket, records_.get());
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       blocked_ = true;

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "transport/inbox.h"
 #include "transport/tcp/frame.h"
+#include "transport/tcp/records.h"
 
 namespace hvd::tcp {
 
@@ -13,8 +16,12 @@ class FrameWriter {
  public:
   explicit FrameWriter(uint32_t generation) : generation_(generation) {}
 
-  // Before the first Progress: what is posted waits for it.
-  void Open(const Guard& guard) { guard_.emplace(guard); }
+  // Before the first Progress: what is posted waits for it. `records`: null if the frames travel as
+  // they are.
+  void Open(const Guard& guard, std::unique_ptr<RecordWriter> records) {
+    guard_.emplace(guard);
+    records_ = std::move(records);
+  }
 
   void Post(const PostedSend& send) { queue_.emplace_back(send); }
   bool idle() const { return queue_.empty(); }
@@ -48,6 +55,7 @@ class FrameWriter {
 
   const uint32_t generation_;
   std::optional<Guard> guard_;  // none: not open
+  std::unique_ptr<RecordWriter> records_;
   std::deque<Outgoing> queue_;
   size_t sent_ = 0;  // of the frame at its front: of prefix, payload and trailer together
   bool blocked_ = false;

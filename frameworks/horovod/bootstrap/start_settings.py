@@ -14,7 +14,7 @@ HOST_SECONDS = 30.0
 """For so long a connection between the launcher and another host may be away, by default."""
 ADDRESS_VARIABLE, WORKER_VARIABLE = "HOROVOD_ELASTIC_ADDR", "HOROVOD_ELASTIC_WORKER"
 # The defaults of the core.
-_STAGING = {"HOROVOD_SHM_CHUNK_BYTES": 131072, "HOROVOD_SHM_STAGING_SLOTS": 4}
+_STAGING = {"HOROVOD_SHM_CHUNK_BYTES": 131072, "HOROVOD_SHM_STAGING_SLOTS": 4, "HOROVOD_ENCRYPT": 0}
 _TRANSPORTS = ("auto", "shm", "tcp")
 _DEFAULT_START_TIMEOUT = 30.0
 
@@ -28,7 +28,9 @@ def wiring(environment: Mapping[str, str]) -> str:
 
 
 def staging(environment: Mapping[str, str]) -> str:
-    """How this rank stages tensors in shared memory, for people too. Raises ValueError for a wrong value."""
+    """How this rank stages tensors in shared memory, and whether it encrypts them elsewhere, for people too.
+    Raises ValueError for a wrong value.
+    """
     from horovod import _core
 
     told = []

@@ -10,7 +10,7 @@ from . import limits
 from .hosts import Placement, by_host
 from .nodes.rank_process import threads
 
-_TRANSPORTS = {"auto": "shared memory", "shm": "shared memory", "tcp": "TCP"}
+_SHARED = "shared memory"
 _HOSTS_LISTED = 8
 
 
@@ -18,12 +18,14 @@ def outline(placements: Sequence[Placement], environment: Mapping[str, str]) -> 
     """Ranks, hosts, transport and threads, the last two as the environment has them."""
     wanted = environment.get("HOROVOD_TRANSPORT") or "auto"
     refusal = shared_memory_refusal(placements[0].local_size) if wanted == "auto" else None
-    transport = f"TCP (no shared memory: {refusal})" if refusal else _TRANSPORTS.get(wanted, wanted)
+    tcp = "encrypted TCP" if environment.get("HOROVOD_ENCRYPT") == "1" else "TCP"
+    known = {"auto": _SHARED, "shm": _SHARED, "tcp": tcp}
+    transport = f"{tcp} (no shared memory: {refusal})" if refusal else known.get(wanted, wanted)
     hosts = by_host(placements)
     where = f"{os.uname().nodename} ({_many(limits.usable_cores(), 'core')})"
     if len(hosts) > 1:
         where = f"{len(hosts)} hosts ({_listed(hosts)})"
-        transport += "" if wanted == "tcp" else " within a host and TCP between hosts"
+        transport += "" if wanted == "tcp" else f" within a host and {tcp} between hosts"
     count = environment.get("OMP_NUM_THREADS", threads(placements[0].local_size))
     return escaped(
         f"{_many(len(placements), 'rank')} on {where}, over {transport}, {_many(count, 'thread')} each"

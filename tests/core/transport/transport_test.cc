@@ -17,15 +17,16 @@ Transports Inproc(const std::vector<Waker>& wakers) {
   return transports;
 }
 
-MakeTransports Tcp(SocketPair (*connect)(), tcp::Integrity integrity) {
-  return [connect, integrity](const std::vector<Waker>& wakers) {
+MakeTransports Tcp(SocketPair (*connect)(), tcp::Integrity integrity, bool encrypted = false) {
+  return [connect, integrity, encrypted](const std::vector<Waker>& wakers) {
     const int size = static_cast<int>(wakers.size());
     const auto links = Mesh(size, connect);
     Transports transports(size);
     for (int rank = 0; rank < size; ++rank) {
       std::unique_ptr<tcp::TcpTransport> transport;
-      const Status made =
-          tcp::TcpTransport::Make({9, GlobalRank(rank), size, integrity}, links[rank], &transport);
+      tcp::TcpTransport::Options options{9, GlobalRank(rank), size, integrity};
+      options.encrypted = encrypted;
+      const Status made = tcp::TcpTransport::Make(options, links[rank], &transport);
       EXPECT_EQ(made.message(), "");
       transports[rank] = std::move(transport);
     }
@@ -36,11 +37,13 @@ MakeTransports Tcp(SocketPair (*connect)(), tcp::Integrity integrity) {
 const auto kOverUnix = Tcp(UnixPair, tcp::Integrity::kChecksum);
 const auto kOverTcp = Tcp(TcpPair, tcp::Integrity::kChecksum);
 const auto kSealed = Tcp(TcpPair, tcp::Integrity::kSealed);
+const auto kEncrypted = Tcp(TcpPair, tcp::Integrity::kChecksum, /*encrypted=*/true);
 
 TRANSPORT_CONFORMANCE(InprocTransport, Inproc)
 TRANSPORT_CONFORMANCE(TcpTransportUnix, kOverUnix)
 TRANSPORT_CONFORMANCE(TcpTransport, kOverTcp)
 TRANSPORT_CONFORMANCE(TcpTransportSealed, kSealed)
+TRANSPORT_CONFORMANCE(TcpTransportEncrypted, kEncrypted)
 
 }  // namespace
 }  // namespace hvd::test

@@ -24,7 +24,7 @@ TEST(FrameWriter, ForgetsWhatItDiscards) {
   const Descriptor end(sockets[0]);
   Descriptor peer(sockets[1]);
   FrameWriter writer(1);
-  writer.Open(Guard(Integrity::kSealed, Key{}));
+  writer.Open(Guard(Integrity::kSealed, Key{}), /*records=*/nullptr);
   void* memory =
       mmap(nullptr, kFrames * kEach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_TRUE(memory != MAP_FAILED);

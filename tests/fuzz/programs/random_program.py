@@ -31,6 +31,7 @@ SETTINGS = (
     ("HOROVOD_SHM_CHUNK_BYTES", "16384"),
     ("HOROVOD_DIRECT_BYTES", "64"),
     ("HOROVOD_AUTOTUNE", "1"),
+    ("HOROVOD_ENCRYPT", "1"),
 )
 """One of a program in three has one of these."""
 SHAPES = ((1,), (1,), (2,), (7,), (33,), (7, 2), (0, 3), (5, 0), (130, 3), (2000,), (9001,))

@@ -167,6 +167,8 @@ def test_the_outline_names_the_hosts() -> None:
         "3 ranks on 2 hosts (2 on localhost, 1 on far), over shared memory within a host and TCP between "
         "hosts, 1 thread each"
     )
+    encrypted = outline(places, {"HOROVOD_ENCRYPT": "1"})
+    assert "over shared memory within a host and encrypted TCP between hosts, " in encrypted
 
 
 def test_variables_of_times_count_as_the_options_do() -> None:

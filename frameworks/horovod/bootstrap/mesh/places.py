@@ -27,7 +27,7 @@ class Place(NamedTuple):
     system refuses it shared memory (empty: it does not), its addresses, the best for its own host first; the
     wiring that it makes, its version, its process, the library of its collectives (empty: our own), that for
     tensors on GPUs (empty: none), whether its user insists on that, and how it stages tensors in shared
-    memory.
+    memory or encrypts them.
     """
 
     host: str
