@@ -61,7 +61,7 @@ class GradientReducer(Pipeline[torch.Tensor]):
         self._find_added = find_added
         self._agreement = Agreement(SUBJECT, settings.process_set)
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
-        self._trained: set[int] = set()  # parameters, by id
+        self._parameters = {id(p) for _, p in parameters}  # frozen or not
         self._rounds_seen: dict[GradientReducer, int] = {}  # of those that it steps together with
         self._outer: list[Any] = []  # hooks in passes around others
         wanted = cut_parameters([(name, p) for name, p in parameters if p.requires_grad], settings.groups)
@@ -80,6 +80,7 @@ class GradientReducer(Pipeline[torch.Tensor]):
         """More parameters, whose gradients are reduced one by one once the ranks have agreed on them: as on
         those that were frozen, and no longer are.
         """
+        self._parameters.update(id(p) for _, p in parameters)
         self._frozen += parameters
         self.added += parameters
 
@@ -102,7 +103,7 @@ class GradientReducer(Pipeline[torch.Tensor]):
     def newcomers(self) -> list[str]:
         """See ``Pipeline``."""
         self.add(self._find_added() or [])
-        return sorted(name for name, p in self._frozen if p.requires_grad)
+        return sorted(name for name, p in self._frozen if p.requires_grad and id(p) not in _hooks)
 
     def train(self, names: Sequence[str]) -> list[Bucket[torch.Tensor]]:
         """See ``Pipeline``."""
@@ -180,9 +181,9 @@ class GradientReducer(Pipeline[torch.Tensor]):
                 _hooks[id(new.parameter)] = new
                 new.attach()
         self.buckets += made
-        self._trained.update(map(id, parameters))
-        taken = {id(hook.parameter) for hook in former}
-        for other in [each for each in _reducers if each is not self and not taken.isdisjoint(each._trained)]:
+        taken = set(map(id, parameters))
+        sharing = [each for each in _reducers if not taken.isdisjoint(each._parameters)]
+        for other in [each for each in sharing if each is not self]:
             if other._way != self._way:
                 other.detached = True
                 other.release()
@@ -191,9 +192,9 @@ class GradientReducer(Pipeline[torch.Tensor]):
                 other._rounds_seen[self] = self.rounds
 
     def _begin_job(self) -> None:
-        self.add(self._find_added() or [])
+        newcomers = self.newcomers()
         self._agree()
-        self.train([name for name, p in self._frozen if p.requires_grad])
+        self.train(newcomers)
         self.prefix = self._agreement.numbered(SUBJECT)
         for bucket in self.buckets:
             bucket.begin_job()

@@ -51,6 +51,21 @@ def test_shared_parameters_are_reduced_once(two):
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
+@pytest.mark.parametrize("first", ["whole", "head"])
+def test_shared_parameters_that_are_thawed_are_reduced_once(two, first):
+    net = model()
+    net[2].bias.requires_grad_(False)
+    optimizers = {"whole": wrapped(net, op=hvd.Sum), "head": wrapped(net[2], op=hvd.Sum)}
+    net[2].bias.requires_grad_(True)
+    for _ in range(2):
+        net.zero_grad()
+        backward(net)
+        own = net[2].bias.grad.clone()
+        for name in (first, *(optimizers.keys() - {first})):
+            optimizers[name].step()
+            assert torch.equal(net[2].bias.grad, 2 * own)
+
+
 def test_a_rank_without_a_batch_sends_zeros_for_shared_parameters(two):
     net = model()
     optimizers = [wrapped(net), wrapped(net)]
