@@ -34,9 +34,6 @@ class Echo:
         factor = 1 if plan.settings.op == 0 else RANKS
         return [None if gradient is None else self.scale(gradient, factor) for gradient in gradients]
 
-    def expect_gradients(self, plan):
-        pass
-
     def scale(self, gradient, factor):
         return gradient * factor
 

@@ -83,9 +83,6 @@ class Backend(ABC):
         are returned as they are.
         """
 
-    def expect_gradients(self, plan: Plan) -> None:  # noqa: B027 - most have nothing to do
-        """The loss is there: a backward pass begins whose gradients will be applied."""
-
     @abstractmethod
     def scale(self, gradient: Any, factor: float) -> Any:
         """The gradient, which may be sparse, times ``factor``."""

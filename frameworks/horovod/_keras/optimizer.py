@@ -11,10 +11,11 @@ from horovod._keras.backend import Plan
 from horovod._keras.gradients import GradientAccumulation
 from horovod._keras.optimizer_variables import config_of
 from horovod._keras.subclassing import carry_over, remade, subclass_of
-from horovod.common.callers import is_called_by_holder, level_of_the_program
 from horovod.common.training.local_variables import LocalVariables
+from horovod.common.util import level_of_the_program
 
 _PACKAGES = ("keras", "tf_keras")
+_FRAMES = 8  # how far up to look for a LossScaleOptimizer; decorators may be between its build and ours
 
 
 class SchedulesByPass:
@@ -86,16 +87,7 @@ class DistributedKerasOptimizer(SchedulesByPass):
 
     def build(self, variables: Sequence[Any]) -> None:
         """As the wrapped optimizer's. ValueError below a LossScaleOptimizer."""
-        # It would judge by this rank's gradients, so that the ranks would not all go on to reduce them.
-        if is_called_by_holder(self, "inner_optimizer"):
-            raise ValueError(
-                "A LossScaleOptimizer is around the DistributedOptimizer, but each rank would check its "
-                "own gradients then, and the ranks would not agree on whether to apply them. Write it "
-                "the other way round: "
-                "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)). "
-                "compile() adds one around any other optimizer of a model of mixed_float16 unless it is "
-                "given auto_scale_loss=False."
-            )
+        self._refuse_loss_scaling_around()
         super().build(variables)  # type: ignore[misc]
         if self._agg_helper is not None:
             self._agg_helper.build(variables)
@@ -103,8 +95,6 @@ class DistributedKerasOptimizer(SchedulesByPass):
     def scale_loss(self, loss: Any) -> Any:
         """As the wrapped optimizer's."""
         self._loss_is_scaled = True
-        if self._agg_helper is None:
-            self._plan.backend.expect_gradients(self._plan)
         return super().scale_loss(loss)  # type: ignore[misc]
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
@@ -155,6 +145,24 @@ class DistributedKerasOptimizer(SchedulesByPass):
         if not given.keys() < set(map(key, trained)):
             return gradients, variables
         return [given.get(key(variable)) for variable in trained], trained
+
+    def _refuse_loss_scaling_around(self) -> None:
+        """It would judge by this rank's gradients, so that the ranks would not all go on to reduce them."""
+        frame: Any = sys._getframe(1)
+        for _ in range(_FRAMES):
+            if frame is None:
+                return
+            outer = frame.f_locals.get("self")
+            if outer is not self and getattr(outer, "inner_optimizer", None) is self:
+                raise ValueError(
+                    "A LossScaleOptimizer is around the DistributedOptimizer, but each rank would check its "
+                    "own gradients then, and the ranks would not agree on whether to apply them. Write it "
+                    "the other way round: "
+                    "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)). "
+                    "compile() adds one around any other optimizer of a model of mixed_float16 unless it is "
+                    "given auto_scale_loss=False."
+                )
+            frame = frame.f_back
 
 
 def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:

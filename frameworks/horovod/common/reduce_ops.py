@@ -33,7 +33,7 @@ def handle_average_backwards_compatibility(op: int | None, average: bool | None)
         return op
     if average is None:
         return Average
-    from horovod.common.callers import level_of_the_program
+    from horovod.common.util import level_of_the_program
 
     warnings.warn(
         "Parameter `average` has been replaced with `op` and will be removed; use op=hvd.Average or hvd.Sum",

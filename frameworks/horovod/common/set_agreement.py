@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from horovod import _core
 from horovod.bootstrap.text import escaped
-from horovod.common.reduce_ops import Max
 
 _NAME = "hvd.add_process_set() or its like"  # reserved; reports show it
 _LENGTH_BYTES = 8
@@ -49,19 +48,6 @@ def exchange(message: Any, name: str = _NAME, process_set: int = 0) -> dict[int,
     if not outputs:
         raise RuntimeError("the core gave an allgather no output")
     return dict(frames(outputs[0].tobytes()))
-
-
-def any_of(flags: Sequence[bool], name: str, process_set: int = 0) -> list[bool]:
-    """For each of some flags whether it is set on some rank of a process set, in one small allreduce. Those
-    of ranks that have joined are not. ``name`` is that of the collective.
-    """
-    import array
-
-    data = array.array("B", flags)
-    address, count = data.buffer_info()
-    tensor = (address, address, _core.DTYPES["uint8"], (count,), count, count)
-    _core.run(_core.ALLREDUCE, name, (tensor,), Max, process_set=process_set, keep=data)
-    return [byte > 0 for byte in data]
 
 
 def framed(message: Any) -> bytes:

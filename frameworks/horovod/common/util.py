@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import itertools
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -17,10 +18,20 @@ from horovod.common.exceptions import HorovodVersionMismatchError, get_version_m
 
 _T = TypeVar("_T")
 
+_NOT_OF_THE_PROGRAM = ("horovod.", "tensorflow.python.autograph.")  # which calls some of our functions
+
 
 def _cache(function: Callable[..., _T]) -> Callable[..., _T]:
     """Calls ``function`` once for every combination of arguments."""
     return functools.lru_cache(maxsize=None)(function)
+
+
+def level_of_the_program() -> int:
+    """The ``stacklevel`` of a warning by the caller that is to point at the program, not at this library."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_NOT_OF_THE_PROGRAM):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy
 
+from horovod.common.collective import byte_objects
 from horovod.common.collective.compression import Compressor, NoneCompressor, resolve_plain_compression
 from horovod.common.collective.operations import ALLREDUCE
-from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
+from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
-from horovod.common.set_agreement import any_of
 from horovod.common.training.agreement import StepAgreement
 from horovod.common.training.gradient_options import GradientSettings, takes_part
 from horovod.common.training.gradient_reductions import Packed
+from horovod.common.training.presence import Presence
 from horovod.common.training.step_checks import of_steps
 from horovod.common.util import split_list
 from horovod.mxnet.engine import Options
@@ -78,8 +79,8 @@ class GradientAverage:
 
     def present(self, weights: Sequence[Any]) -> list[bool]:
         """For each of some weights, whether any rank has a gradient that it has not used."""
-        fresh = [bool(weight._fresh_grad) for weight in weights]
-        return any_of(fresh, f"{self._names()}present", check_process_set(self.process_set))
+        presence = Presence(byte_objects.operations, f"{self._names()}present", self.process_set)
+        return presence.finish(presence.start([bool(weight._fresh_grad) for weight in weights]))
 
     def _agree(self, described: _Described) -> None:
         self._agreement.once(

@@ -60,6 +60,13 @@ class GradientHook(Variable[torch.Tensor]):
         # A part of a larger tensor has a version in common with the other parts.
         return sent._version != self._version and sent.untyped_storage().nbytes() == sent.nbytes
 
+    def sample(self) -> str | None:
+        """See ``Variable``."""
+        gradient = self.parameter.grad
+        if gradient is None or not gradient.is_cpu or not gradient.numel() or not gradient.is_contiguous():
+            return None
+        return str(gradient.detach().view(-1)[gradient.numel() // 2].item())
+
     @property
     def kind(self) -> int:
         """See ``Variable``."""
@@ -68,12 +75,22 @@ class GradientHook(Variable[torch.Tensor]):
         gradient = self.parameter.grad
         if gradient is None or self.filled:
             return ABSENT
-        return DENSE if gradient.layout is torch.strided or self.bucket.pipeline.sparse_as_dense else SPARSE
+        return DENSE if gradient.layout is torch.strided or self.bucket.reducer.sparse_as_dense else SPARSE
 
     @property
     def is_missing(self) -> bool:
         """See ``Variable``."""
         return self.filled or self.parameter.grad is None
+
+    @property
+    def is_trained(self) -> bool:
+        """See ``Variable``."""
+        return self.parameter.requires_grad
+
+    @property
+    def nbytes(self) -> int:
+        """See ``Variable``."""
+        return self.parameter.numel() * self.parameter.element_size()
 
     @property
     def version(self) -> int:
@@ -104,21 +121,19 @@ class GradientHook(Variable[torch.Tensor]):
         return gradient.detach() if gradient.requires_grad else gradient
 
     def take(self, reduced: torch.Tensor) -> None:
-        """See ``Travelling``. Into the one that was sent: the program may have another by now."""
-        if self.sent is not None:
-            self.sent.detach().copy_(reduced)
+        """See ``Travelling``."""
+        gradient = self.parameter.grad
+        if gradient is not None:
+            gradient.detach().copy_(reduced)
 
     def start_sparse(self, name: str) -> Callable[[], None]:
         """See ``Travelling``."""
-        reductions = self.bucket.pipeline.reductions
-        self.remember()
+        reductions = self.bucket.reducer.reductions
         gradient = self._sparse_gradient()
         finish = ops.sparse_allreduce_async(gradient, name, reductions.op, reductions.process_set)
 
         def wait() -> None:
-            reduced = finish().coalesce()
-            if self.parameter.grad is self.sent:
-                self.parameter.grad = reduced
+            self.parameter.grad = finish().coalesce()
 
         return wait
 

@@ -17,7 +17,7 @@ from horovod.common.collective.operations import OPERATIONS
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
 from horovod.common.training.gradient_buckets import Bucket
-from horovod.common.training.gradient_pipeline import Pipeline
+from horovod.common.training.gradient_reducer import Reducer
 from horovod.common.training.gradient_reductions import GradientReductions
 from horovod.common.training.gradient_variables import Variable
 from horovod.torch.autograd import apply, function_of
@@ -94,7 +94,7 @@ def _divided(total: torch.Tensor, size: int) -> torch.Tensor:
     return averaged._coalesced_(exact)
 
 
-_GRADIENTS = (GradientReductions, Bucket, Pipeline, Variable)
+_GRADIENTS = (GradientReductions, Bucket, Reducer, Variable)
 for _operations in (*TorchCollectives.__mro__[:-1], *_GRADIENTS, ObjectCollectives, ProcessSet):
     methods_outside_of_graphs(_operations)
 

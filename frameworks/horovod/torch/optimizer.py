@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from horovod.common.callers import is_read_by
 from horovod.common.collective.compression import AnyCompressor, resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Adasum, Average, Sum
@@ -21,9 +21,10 @@ from horovod.common.training.differences import Facts
 from horovod.common.training.gradient_buckets import Bucket
 from horovod.common.training.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
+from horovod.torch.bucket_owners import bucket_of, release
 from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.compression import Compression
-from horovod.torch.gradient_reducer import GradientReducer, hook_of
+from horovod.torch.gradient_reducer import GradientReducer
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import watch_steps
 from horovod.torch.step_methods import makes_state_only, waiting_methods, without_hooks
@@ -35,16 +36,14 @@ class _Reduced(enum.Enum):
 
     NOT_YET = "nobody"
     BY_PROGRAM = "the program, by synchronize()"
-    BY_ITSELF = "the backward pass, or a method that uses gradients"
-    BY_SCALER = "GradScaler, which makes the step or leaves it out"
+    BY_ITSELF = "GradScaler, the backward pass, or a method that uses gradients"
 
 
 @methods_outside_of_graphs
 class _DistributedOptimizer(WrappedOptimizer):
     """Reduces gradients while the backward pass makes them; ``step`` waits for them."""
 
-    # Its own, and newer ones of other optimizers; none on a rank that has nobody to reduce gradients with.
-    _reducers: list[GradientReducer]
+    _reducer: GradientReducer | None  # None on a rank that has nobody to reduce gradients with
 
     def _distribute(
         self,
@@ -57,15 +56,14 @@ class _DistributedOptimizer(WrappedOptimizer):
         self._begin_step()
         self._should_synchronize = True
         self._provisional = False  # the state, which no step of the training has made
-        self._reducers = []
+        self._reducer = None
         if not takes_part(settings.process_set):
             return
         self._settings = settings
         facts, find_added = weakly(self._facts), weakly(self._newcomers)
         sparse = isinstance(optimizer, torch.optim.SparseAdam)
-        reducer = GradientReducer(settings, parameters, facts, find_added, sparse, copied)
-        self._reducers = reducer.together
-        weakref.finalize(self, reducer.release).atexit = False
+        self._reducer = reducer = GradientReducer(settings, parameters, facts, find_added, sparse, copied)
+        weakref.finalize(self, release, reducer).atexit = False
         if settings.synchronize_in_backward:
             reducer.finish_in_backward(weakly(self._finish_in_backward))
 
@@ -74,20 +72,21 @@ class _DistributedOptimizer(WrappedOptimizer):
 
     def _begin_step(self) -> None:
         self._reduced = _Reduced.NOT_YET
+        self._asked = False  # by GradScaler, after which it makes the step or leaves it out
 
     @property
     def _buckets(self) -> list[Bucket]:
-        return [bucket for reducer in self._reducers for bucket in reducer.buckets]
+        return [] if self._reducer is None else self._reducer.buckets
 
     def _allreduce_grad_async(self, p: torch.Tensor) -> tuple[int | None, Any]:
         """Submits the gradient of ``p`` now, with those that travel together with it. Returns the handle
         (None when there is not just one) and a context, which is None.
         """
-        hook = hook_of(p)
-        if hook is None:
+        bucket = bucket_of(p)
+        if bucket is None:
             return None, None
-        hook.bucket.submit()
-        return hook.bucket.handle, None
+        bucket.submit_incomplete()
+        return bucket.handle, None
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are reduced.
@@ -100,8 +99,8 @@ class _DistributedOptimizer(WrappedOptimizer):
         """
         check_passes(passes)
         self.backward_passes_per_step = passes
-        for reducer in self._reducers:
-            reducer.set_passes(passes)
+        if self._reducer is not None:
+            self._reducer.set_passes(passes)
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced; ``step`` calls it, unless within ``skip_synchronize()``.
@@ -117,13 +116,14 @@ class _DistributedOptimizer(WrappedOptimizer):
             RuntimeError: the program has changed gradients while they were being reduced, a rank has given
                 the step up, or a newer optimizer has taken over the parameters.
         """
-        before = self._reduced
-        if before is _Reduced.BY_ITSELF and not self._is_due():  # a second sum would be twice the sum
+        itself = self._reduced is _Reduced.BY_ITSELF
+        if itself and not self._asked and not self._is_due():  # a second sum would be twice the sum
             return
-        if self._reducers:
-            self._reducers[0].reduce_together()
-        by_program = before in (_Reduced.NOT_YET, _Reduced.BY_PROGRAM)
-        self._reduced = _Reduced.BY_PROGRAM if by_program else _Reduced.BY_ITSELF
+        if self._reducer is not None:
+            self._reducer.synchronize()
+        if not itself:
+            self._reduced = _Reduced.BY_PROGRAM
+        self._asked = False
 
     @classmethod
     def added_methods(cls, base: type[torch.optim.Optimizer]) -> dict[str, Callable[..., Any]]:
@@ -131,7 +131,7 @@ class _DistributedOptimizer(WrappedOptimizer):
 
     def _wait_for_gradients(self) -> None:
         """For what uses gradients and is no ``step``: waits for those that are being reduced."""
-        if self._should_synchronize and any(reducer.pending for reducer in self._reducers):
+        if self._should_synchronize and self._reducer is not None and self._reducer.pending:
             self._synchronize_itself()
 
     def _finish_in_backward(self) -> None:
@@ -146,7 +146,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         """Within it, backward passes accumulate gradients locally, and do not count for
         ``backward_passes_per_step``. The next backward pass outside, or ``step``, reduces the sum.
         """
-        return self._reducers[0].accumulating() if self._reducers else contextlib.nullcontext()
+        return contextlib.nullcontext() if self._reducer is None else self._reducer.accumulating()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -192,10 +192,10 @@ class _DistributedOptimizer(WrappedOptimizer):
     # GradScaler.step asks for it before it looks at the gradients, so that is when they must be reduced.
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        if is_read_by("grad_scaler") and self._should_synchronize:
-            if self._reduced is _Reduced.BY_SCALER or self._is_due():  # again: the step before was left out
-                self.synchronize()
-            self._reduced = _Reduced.BY_SCALER
+        if _asked_by_grad_scaler() and self._should_synchronize:
+            if self._asked or self._is_due():  # asked again: the step before was left out
+                self._synchronize_itself()
+            self._asked = True
         return self.__dict__.get("_step_supports_amp_scaling", False)
 
     @_step_supports_amp_scaling.setter
@@ -205,12 +205,12 @@ class _DistributedOptimizer(WrappedOptimizer):
     def _take_in(self) -> None:
         """Sees which parameters have come into the groups; their gradients are reduced from now on."""
         added = self._newcomers()
-        if self._reducers and added:
-            self._reducers[0].add(added)
+        if self._reducer is not None and added:
+            self._reducer.add(added)
 
     def _refuse_unreduced(self) -> None:
         self._take_in()
-        added = [each for reducer in self._reducers[:1] for each in reducer.added]
+        added = [] if self._reducer is None else self._reducer.added
         names = [name for name, parameter in added if parameter.grad is not None]
         if names:
             raise RuntimeError(
@@ -225,7 +225,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         if self._provisional:
             self._provisional = False
             self.state.clear()
-        if not self._reducers or self._is_touched():
+        if self._reducer is None or self._reducer.touched:
             return False
         self._provisional = makes_state_only(self._wrapped)
         return self._provisional
@@ -234,10 +234,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         """Whether there are gradients that were not reduced: also after ``synchronize``, where the program
         has left the step out and made another backward pass.
         """
-        return self._reduced is _Reduced.NOT_YET or self._is_touched()
-
-    def _is_touched(self) -> bool:
-        return any(reducer.touched for reducer in self._reducers)
+        return self._reduced is _Reduced.NOT_YET or (self._reducer is not None and self._reducer.touched)
 
     def _synchronize_once(self) -> None:
         if self._is_due():
@@ -261,9 +258,9 @@ class _DistributedOptimizer(WrappedOptimizer):
 
     def _common_loss(self, loss: Any) -> Any:
         """The loss of all ranks, so that all of them search along the line in the same way."""
-        if not self._reducers or loss is None:
+        if self._reducer is None or loss is None:
             return loss
-        reducer = self._reducers[0]
+        reducer = self._reducer
         op = Sum if reducer.reductions.op == Sum else Average
         value = loss.detach().clone() if isinstance(loss, torch.Tensor) else torch.tensor(float(loss))
         return ops.allreduce_(
@@ -279,8 +276,8 @@ class _DistributedOptimizer(WrappedOptimizer):
             RuntimeError: other ranks make a step of the gradients; on those, too.
             AssertionError: the parameters were changed by gradients that were not reduced yet.
         """
-        for reducer in self._reducers:
-            reducer.forget_gradients()
+        if self._reducer is not None:
+            self._reducer.forget_gradients()
         self._begin_step()
         super().zero_grad(set_to_none=set_to_none)  # type: ignore[misc]
 
@@ -294,13 +291,18 @@ class _DistributedOptimizer(WrappedOptimizer):
 
     def _forget_step(self) -> None:
         """Ends what is in flight, of a step that will not be made."""
-        for reducer in self._reducers:
-            reducer.abandon()
+        if self._reducer is not None:
+            self._reducer.abandon()
         self._begin_step()
         self._should_synchronize = True
 
 
 _DistributedAdasumOptimizer = DistributedAdasumOptimizer  # scripts ask for the class
+
+
+def _asked_by_grad_scaler() -> bool:
+    """Whether the property that calls this is read by GradScaler: read by others it has no effect."""
+    return sys._getframe(2).f_globals.get("__name__", "").endswith("grad_scaler")
 
 
 if TYPE_CHECKING:  # what type checkers know of an instance that ``subclass_of`` has made

@@ -1,25 +1,44 @@
 """Buckets: gradients that travel together, when they leave, and how they come back.
 
-A *pass* is one backward pass over a variable, whose gradient is *due* after the expected number of them. A
-*bucket* is one or more variables whose gradients travel as one operation. It leaves when all are due, or with
-zeros for those that are not when the optimizer synchronizes. Names and memberships are made once, so that
-from the second step on the core knows every submission.
+A *pass* is one backward pass over a variable. A gradient is *due* when the expected number of passes has been
+made; a *bucket* is one or more variables whose gradients are submitted as one operation, when all of them are
+due. Names and memberships are made once, so that from the second step on the core knows every submission.
+
+A rank with news sends its status under the bucket's name, where the usual operation of the bucket would be:
+see ``gradient_status``. When all do so, all know it. Otherwise their operations do not match, and then all
+send their status after it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from horovod.common.collective.compression import NoneCompressor
 from horovod.common.collective.tensor_glue import Tensor
+from horovod.common.exceptions import TensorMismatchError
+from horovod.common.training.gradient_options import Groups, cut_into_groups
 from horovod.common.training.gradient_reductions import Steps, in_rounds
-from horovod.common.training.gradient_status import FROZEN, SPARSE
+from horovod.common.training.gradient_status import (
+    DENSE,
+    FROZEN,
+    NO_NEWS,
+    SPARSE,
+    Status,
+    decoded,
+    encoded,
+    found_kinds,
+)
 from horovod.common.training.gradient_variables import Variable
 
 if TYPE_CHECKING:
-    from horovod.common.training.gradient_pipeline import Pipeline
+    from horovod.common.training.gradient_reducer import Reducer
+
+_T = TypeVar("_T")
+_SAMPLES = 8
+_LIKE_NO_GRADIENT = (1, 1, 1)  # rows of a shape that nothing has which compressors send
 
 
 class Stage(enum.Enum):
@@ -27,7 +46,7 @@ class Stage(enum.Enum):
 
     EMPTY = "no backward pass has reached it"
     FILLING = "some gradients have been made"
-    WITHHELD = "it waits until the ranks know of each other's gradients"
+    FULL = "all gradients are due, and held until the optimizer synchronizes"
     IN_FLIGHT = "a reduction was started, or tried"
 
 
@@ -40,48 +59,73 @@ class Step(enum.Enum):
 
 
 # Each gradient of each step needs them.
-EMPTY, FILLING, WITHHELD, IN_FLIGHT = Stage
-PENDING = (WITHHELD, IN_FLIGHT)
+EMPTY, FILLING, FULL, IN_FLIGHT = Stage
+PENDING = (FULL, IN_FLIGHT)
 REST, IN_PASS, AFTER_PASS = Step
 
 
 class Bucket(Generic[Tensor]):
     """Variables whose gradients travel together. ``label``: the name, without the optimizer's prefix.
-    ``handle``: of the operation in flight that overwrites the gradients, if it is one.
+    ``held``: they do not leave before their optimizer synchronizes. ``handle``: of the operation that
+    overwrites the gradients, if it is one. ``users``: how many optimizers step with them; ``rounds``: how
+    often they were reduced since there were several.
     """
 
-    __slots__ = ("_due", "_is_plain", "_steps", "handle", "label", "members", "name", "pipeline", "stage")
+    __slots__ = (
+        "_due",
+        "_is_plain",
+        "_sample",
+        "_steps",
+        "handle",
+        "held",
+        "label",
+        "members",
+        "name",
+        "reducer",
+        "rounds",
+        "stage",
+        "users",
+    )
 
-    def __init__(self, label: str, parameters: Sequence[tuple[str, Any]], pipeline: Pipeline[Tensor]) -> None:
+    def __init__(
+        self,
+        label: str,
+        parameters: Sequence[tuple[str, Any]],
+        reducer: Reducer[Tensor],
+    ) -> None:
         self.label = label
-        self.name = f"{pipeline.prefix}.{label}"
-        self.pipeline = pipeline
-        self.members = [pipeline.variable(name, each, self) for name, each in parameters]
+        self.name = f"{reducer.prefix}.{label}"
+        self.reducer = reducer
+        self.members = [reducer.variable(name, each, self) for name, each in parameters]
         self.stage = EMPTY
         self.handle: int | None = None
+        self.held = False
+        self.users = 1
+        self.rounds = 0
         self._due = 0
+        self._sample: list[str] = []  # of gradients that are held
         self._steps: Steps | None = None  # what comes next, if it is more than to wait for `handle`
         self._note_members()
 
     @property
-    def is_frozen(self) -> bool:
-        """Whether the ranks have agreed that no member is trained."""
-        return all(variable.expected == FROZEN for variable in self.members)
+    def nbytes(self) -> int:
+        """The size of its gradients, were they all dense."""
+        return sum(variable.nbytes for variable in self.members)
 
-    def drop(self, variable: Variable[Tensor]) -> None:
-        """Takes a member out, which another optimizer reduces from now on."""
-        variable.detach()
-        self.members.remove(variable)
-        if self.members:
-            self._note_members()
-            self.reset()
-        else:
-            self.pipeline.buckets.remove(self)
-        self.pipeline.note_buckets()
+    @property
+    def is_trained(self) -> bool:
+        """Whether some member requires a gradient, or did so when the ranks last agreed on it."""
+        return any(variable.expected != FROZEN or variable.is_trained for variable in self.members)
+
+    def drop(self, parameter: Any) -> None:
+        """Takes a member out."""
+        self.members = [variable for variable in self.members if variable.parameter is not parameter]
+        self._note_members()
+        self.reset()
 
     def begin_job(self) -> None:
         """The ranks are others."""
-        self.name = f"{self.pipeline.prefix}.{self.label}"
+        self.name = f"{self.reducer.prefix}.{self.label}"
         for variable in self.members:
             variable.forget()
 
@@ -93,71 +137,78 @@ class Bucket(Generic[Tensor]):
     def one_more_due(self) -> None:
         """A member's gradient is due; the last one sends the bucket off."""
         self._due += 1
-        if self._due == len(self.members):
+        if self._due == len(self.members) and not self.held:
             self.submit()
             return
-        self.touch()
-        if self.pipeline.stage is REST:
-            self.pipeline.begin()
+        if self.reducer.stage is REST:
+            with contextlib.suppress(Exception):  # every submission raises it again
+                self.reducer.begin()
+        if self._due < len(self.members):
+            self.touch()
+        else:
+            self.stage = FULL
+            self._sample = self._sampled()
 
     def submit(self) -> None:
-        """Starts the reduction, unless the ranks must hear of its gradients first. A failure waits for
-        ``advance``, because an exception in a hook would end the backward pass halfway.
+        """Starts the reduction. A failure waits for ``advance``, because an exception in a hook would end the
+        backward pass halfway.
         """
-        if self.stage is IN_FLIGHT:
-            return
         self.stage = IN_FLIGHT
-        pipeline, variable = self.pipeline, self.members[0]
-        if pipeline.stage is REST:
-            pipeline.begin()
-        if pipeline.refusal is not None:
-            return
+        reducer, reductions, variable = self.reducer, self.reducer.reductions, self.members[0]
         try:
+            if reducer.stage is REST:
+                reducer.begin()
+            elif reducer.refusal is not None:
+                raise reducer.refusal
             # Below SPARSE: it is expected to be dense, or absent in some steps.
-            gradient = variable.usual_gradient() if self._is_plain and variable.expected < SPARSE else None
+            is_usual = self._is_plain and variable.expected < SPARSE and reducer.news is NO_NEWS
+            gradient = variable.usual_gradient() if is_usual else None
             if gradient is None:
-                if all(each.kind & each.expected for each in self.members):
-                    self._send()
-                else:
-                    self.stage = WITHHELD
-            elif (spec := pipeline.reductions.describe(gradient)) is not None:
-                self.handle = pipeline.reductions.start_described((spec,), gradient, spec[4], self.name)
+                self._take(self._steps_to_go())
+            elif (spec := reductions.describe(gradient)) is not None:
+                self.handle = reductions.start_described((spec,), gradient, spec[4], self.name)
             else:
-                self.handle = pipeline.reductions.start([variable.dense_gradient()], self.name)
+                self.handle = reductions.start([variable.dense_gradient()], self.name)
         except Exception as error:
             self._steps = _failed(_named(error, self.members))
 
-    def send(self) -> None:
-        """Starts the reduction, whatever the gradients are: zeros in place of those that are absent."""
-        self.stage = IN_FLIGHT
-        try:
-            self._send()
-        except Exception as error:
-            self._steps = _failed(_named(error, self.members))
+    def submit_incomplete(self) -> None:
+        """Sends off a bucket that was held, or of which some gradients never became due: parameters that this
+        step did not use take part with zeros, so that all ranks submit the same.
+        """
+        if self.stage is not IN_FLIGHT and self.is_trained:
+            self.submit()
+
+    def tell(self) -> None:
+        """Tells the other ranks the news of this one, in place of gradients that have not left."""
+        if self.stage is not IN_FLIGHT and self.is_trained:
+            self.stage = IN_FLIGHT
+            self._take(self._steps_to_go())
 
     def changed(self) -> list[str]:
         """The gradients that the program has changed. To be called before any is waited for, which may write
         to them.
         """
-        known = self.handle is not None and self.pipeline.reductions.changed(self.handle)
+        known = self._sample != (self._sampled() if self._sample else [])
+        if self.handle is not None:
+            known = self.reducer.reductions.changed(self.handle)
         return [variable.name for variable in self.members if variable.is_changed(known)]
 
     def advance(self) -> bool:
         """Waits for the operation in flight. True when the result is in the gradients, and the bucket ready
         for the next step; False when another operation was started. Raises what went wrong.
         """
-        is_over = True
         try:
             if self._steps is not None:
                 is_over = next(self._steps, self) is self
-            elif self.handle is not None:
-                self.pipeline.reductions.finish(self.handle)
+            else:
+                is_over = self._wait()
         except BaseException:
-            self.reset()
+            self._end_round()
             raise
         if is_over:
-            self.reset()
-            if self.pipeline.sparse_again:
+            self._end_round()
+            if self.reducer.sparse_again:
                 for variable in self.members:
                     variable.make_sparse()
         return is_over
@@ -166,29 +217,95 @@ class Bucket(Generic[Tensor]):
         """Forgets the reduction in flight and expects the full number of passes again."""
         self.stage = EMPTY
         self.handle = self._steps = None
+        self._sample = []
         self._due = 0
         for variable in self.members:
             variable.end_step()
 
-    def release(self) -> None:
-        """Its optimizer is gone, and what is in flight is of a step that will not be made."""
+    def drop_operation(self) -> None:
+        """What is in flight is of a step that will not be made."""
         if self.handle is not None:
-            self.pipeline.reductions.ops.drop(self.handle)
-        for variable in self.members:
-            variable.detach()
+            self.reducer.reductions.ops.drop(self.handle)
 
-    def _send(self) -> None:
-        self._steps = self.pipeline.reductions.send(self.name, self.members)
-        self.handle = next(self._steps, None)
+    def _end_round(self) -> None:
+        # What is merely forgotten, as by zero_grad, was not reduced: a step must still send something for it.
+        if self.users > 1:
+            self.rounds += 1
+        self.reset()
 
     def _note_members(self) -> None:
-        self._is_plain = len(self.members) == 1 and self.pipeline.reductions.compressor is NoneCompressor
+        self._is_plain = len(self.members) == 1 and self.reducer.reductions.compressor is NoneCompressor
 
+    def _take(self, steps: Steps) -> None:
+        self._steps = steps
+        self.handle = next(steps, None)
 
-def complete_all(buckets: Iterable[Bucket[Any]]) -> None:
-    """Brings all that is in flight to its end. Raises the first error after all have been waited for."""
-    for _ in in_rounds([bucket.advance for bucket in buckets if bucket.stage is IN_FLIGHT]):
-        pass
+    def _wait(self) -> bool:
+        try:
+            if self.handle is not None:
+                self.reducer.reductions.finish(self.handle)
+        except TensorMismatchError as error:
+            self.handle = None
+            self._take(self._steps_to_go(error))
+            return False
+        return True
+
+    def _sampled(self) -> list[str]:
+        """A few elements of gradients. The core looks at those that have left."""
+        few = self.members[:: 1 + len(self.members) // _SAMPLES]
+        return [sample for variable in few if (sample := variable.sample()) is not None]
+
+    def _steps_to_go(self, mismatch: TensorMismatchError | None = None) -> Steps:
+        """The reduction where it takes more than one operation, or more than memory to send.
+
+        Args:
+            mismatch: what the usual operation has met, if that was tried: because some rank has something to
+                tell, as that its gradient is sparse, or for a reason that the caller must hear of.
+        """
+        send = self.reducer.reductions.send
+        table: dict[int, Status] = {}
+        if mismatch is None:
+            try:
+                if not self._has_news():
+                    yield from send(self.name, self.members)
+                    return
+                handle = self._start_telling(self.name, _LIKE_NO_GRADIENT)
+                yield None
+                table = self._heard(handle)
+            except TensorMismatchError as error:
+                mismatch = error
+        if mismatch is not None:
+            handle = self._start_telling(f"{self.name}.status")
+            yield None
+            table = self._heard(handle)
+            if all(map(Status.is_usual, table.values())):
+                raise mismatch
+        if self._learn(table):
+            yield from send(self.name, self.members)
+
+    def _has_news(self) -> bool:
+        is_told = self.reducer.take_news()
+        return is_told or any(not variable.kind & variable.expected for variable in self.members)
+
+    def _start_telling(self, name: str, rows: Sequence[int] = ()) -> int:
+        reductions = self.reducer.reductions
+        status = encoded([variable.kind for variable in self.members], self.reducer.news)
+        message: Any = reductions.ops.glue.from_bytes(status)
+        return reductions.ops.allgather_async(message.reshape((-1, *rows)), name, reductions.process_set)
+
+    def _heard(self, handle: int) -> dict[int, Status]:
+        ops = self.reducer.reductions.ops
+        return decoded(ops.glue.to_bytes(ops.synchronize(handle)))
+
+    def _learn(self, table: dict[int, Status]) -> bool:
+        """What the ranks have told. Returns whether any has a gradient. Raises as ``found_kinds``."""
+        found = found_kinds([variable.name for variable in self.members], table)
+        if found is None:
+            return False
+        for variable, kinds in zip(self.members, found, strict=True):
+            variable.learn(kinds)
+            self.reducer.found |= kinds
+        return any(kinds & (DENSE | SPARSE) for kinds in found)
 
 
 def _failed(error: Exception) -> Steps:
@@ -206,3 +323,38 @@ def _named(error: Exception, members: Sequence[Variable[Any]]) -> Exception:
         named = RuntimeError(text)
     named.__cause__ = error
     return named
+
+
+def complete_all(buckets: Iterable[Bucket[Any]]) -> None:
+    """Brings all that is in flight to its end. Raises the first error after all have been waited for."""
+    for _ in in_rounds([bucket.advance for bucket in buckets if bucket.stage is IN_FLIGHT]):
+        pass
+
+
+def cut_into_buckets(
+    members: Sequence[_T],
+    groups: Groups,
+    kind: Callable[[_T], Hashable],
+    identity: Callable[[Any], int] = id,
+    identity_of_member: Callable[[_T], int] = id,
+) -> list[list[_T]]:
+    """Those of ``members`` that travel together, the groups first, then what travels alone.
+
+    Args:
+        members: what is to be cut.
+        groups: as ``cut_into_groups`` takes them.
+        kind: type and device of a member: one operation has one of each, so groups are cut by them.
+        identity: what the lists of ``groups`` hold.
+        identity_of_member: which of it a member is.
+
+    Returns:
+        The buckets.
+    """
+    together, alone = cut_into_groups(members, groups, identity, identity_of_member)
+    buckets: list[list[_T]] = []
+    for group in together:
+        parts: dict[Hashable, list[_T]] = {}
+        for member in group:
+            parts.setdefault(kind(member), []).append(member)
+        buckets += parts.values()
+    return buckets + [[member] for member in alone]

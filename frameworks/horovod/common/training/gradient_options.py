@@ -7,16 +7,15 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, fields
 from typing import Any, TypeVar
 
 from horovod.common.basics import size
-from horovod.common.callers import level_of_the_program
 from horovod.common.collective.compression import NoneCompressor, resolve_compression
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Adasum, Average, resolve_op
-from horovod.common.util import split_list
+from horovod.common.util import level_of_the_program, split_list
 
 _T = TypeVar("_T")
 
@@ -185,35 +184,6 @@ def cut_into_groups(
         index = group_of.get(identity_of_member(member))
         (alone if index is None else wanted[index]).append(member)
     return [part for part in wanted if part], alone
-
-
-def cut_into_buckets(
-    members: Sequence[_T],
-    groups: Groups,
-    kind: Callable[[_T], Hashable],
-    identity: Callable[[Any], int] = id,
-    identity_of_member: Callable[[_T], int] = id,
-) -> list[list[_T]]:
-    """Those of ``members`` that travel together, the groups first, then what travels alone.
-
-    Args:
-        members: what is to be cut.
-        groups: as ``cut_into_groups`` takes them.
-        kind: type and device of a member: one operation has one of each, so groups are cut by them.
-        identity: what the lists of ``groups`` hold.
-        identity_of_member: which of it a member is.
-
-    Returns:
-        The buckets.
-    """
-    together, alone = cut_into_groups(members, groups, identity, identity_of_member)
-    buckets: list[list[_T]] = []
-    for group in together:
-        parts: dict[Hashable, list[_T]] = {}
-        for member in group:
-            parts.setdefault(kind(member), []).append(member)
-        buckets += parts.values()
-    return buckets + [[member] for member in alone]
 
 
 def group_name(names: Sequence[str]) -> str:

@@ -1,22 +1,18 @@
-"""What the ranks tell each other at the end of a step, and what all of them make of it.
+"""What a rank tells the others where its step is out of the ordinary, and what all of them make of it.
 
 A rank learns things that the others do not know: a backward pass shows it a sparse gradient, the program has
-frozen a variable, or has changed a gradient while it was being reduced. The *status* of a step is a byte for
-each such thing, reduced by Max: of whether there is any, and of the gradients that not every rank has in
-every step. Where some rank has met something, all send their *report*, and decide alike.
-
-A core that returned such a byte of all ranks with each operation would make this reduction needless.
+frozen a variable, or has changed a gradient while it was being reduced. No step has a message for that. So
+such a rank sends its *status* in place of the gradients of a bucket; the operations of the others then do not
+match, and they send theirs. Afterwards all ranks know the status of all, and decide alike.
 """
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from horovod.common.exceptions import TensorMismatchError
-from horovod.common.set_agreement import any_of, exchange, listed, ranks_text
+from horovod.common.set_agreement import framed, frames, listed, ranks_text
 
 DENSE, ABSENT, SPARSE, FROZEN = 1, 2, 4, 8
 """Kinds of gradients that a rank may have for a variable, as bits: those of several ranks are one number.
@@ -29,62 +25,59 @@ FAILED, DROPPED = "failed", "dropped"
 _MOST_NAMES = 5
 
 
-class Report(NamedTuple):
-    """What one rank has met in a step. ``given_up``: why it makes no step, empty if it does. ``changed``:
-    gradients that the program has changed while they were being reduced. ``thawed``: variables that were
-    frozen, and are trained from this step on, sorted. ``withheld``: the places of buckets that it has not
-    sent. ``kinds``: of the gradients of each bucket, known where they matter.
+class News(NamedTuple):
+    """What is out of the ordinary in a rank's step, besides its gradients. ``thawed``: variables that were
+    frozen, and are trained from this step on, sorted. ``changed``: gradients that the program has changed
+    while they were being reduced. ``given_up``: why the rank makes no step, empty if it does.
     """
 
-    given_up: str
-    changed: Sequence[str]
-    thawed: Sequence[str]
-    withheld: Sequence[int]
-    kinds: Sequence[Sequence[int]] = ()
-
-    @property
-    def is_unusual(self) -> bool:
-        """Whether all ranks must hear of it."""
-        return bool(self.changed or self.thawed or self.withheld or self.given_up == FAILED)
+    thawed: Sequence[str] = ()
+    changed: Sequence[str] = ()
+    given_up: str = ""
 
 
-def status_of_all(
-    mine: Report, present: Sequence[bool], name: str, process_set: int
-) -> tuple[bool, list[bool]]:
-    """Whether some rank has something to report; and which of some gradients are ``present`` on some rank."""
-    dropped = mine.given_up == DROPPED
-    told = any_of([mine.is_unusual, dropped, not dropped, *present], name, process_set)
-    is_unusual, some_dropped, some_kept, *somewhere = told
-    return is_unusual or (some_dropped and some_kept), somewhere
+NO_NEWS = News()
 
 
-def reports_of_all(mine: Report, name: str, process_set: int) -> dict[int, Report]:
-    """The reports, by rank."""
-    told = exchange(mine, f"{name} in full", process_set)
-    return {rank: Report(*report) for rank, report in sorted(told.items())}
+class Status(NamedTuple):
+    """What one rank tells: the kinds of gradients that it has for the variables of a bucket, and its news."""
+
+    kinds: list[int]
+    news: News
+
+    def is_usual(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not any(self.news) and all(kind == DENSE for kind in self.kinds)
 
 
-def agreed_kinds(
-    names: Sequence[Sequence[str]], table: dict[int, Report], remedy: str
-) -> list[list[int]] | None:
-    """The kinds that the ranks have for the variables ``names`` of each bucket; None if all have dropped
-    their gradients. ``remedy``: where the program has changed some that were being reduced.
+def encoded(kinds: Sequence[int], news: News) -> bytes:
+    """The status of this rank, as it travels in an allgather."""
+    return framed([kinds, news])
+
+
+def decoded(gathered: bytes) -> dict[int, Status]:
+    """The status of each rank."""
+    return {rank: Status(kinds, News(*news)) for rank, (kinds, news) in sorted(frames(gathered))}
+
+
+def found_kinds(names: Sequence[str], table: dict[int, Status]) -> list[int] | None:
+    """The kinds that the ranks have for each of the variables ``names``; None if all have dropped their
+    gradients.
 
     Raises:
         RuntimeError: a rank has changed a gradient in flight, or makes no step; on all ranks.
         TensorMismatchError: some ranks train a variable that others do not; on all ranks.
     """
-    if _is_given_up({rank: report.given_up for rank, report in table.items()}):
+    if _is_given_up({rank: status.news.given_up for rank, status in table.items()}):
         return None
-    _check_changed({rank: report.changed for rank, report in table.items() if report.changed}, remedy)
-    _check_thawed({rank: report.thawed for rank, report in table.items()})
-    for bucket, members in enumerate(names):
-        for place, name in enumerate(members):
-            _check_frozen(name, {rank: report.kinds[bucket][place] for rank, report in table.items()})
-    return [
-        [functools.reduce(operator.or_, kinds) for kinds in zip(*rows, strict=True)]
-        for rows in zip(*(report.kinds for report in table.values()), strict=True)
-    ]
+    check_changed({rank: status.news.changed for rank, status in table.items() if status.news.changed})
+    check_thawed({rank: status.news.thawed for rank, status in table.items()})
+    found = []
+    for place, name in enumerate(names):
+        kinds = {rank: status.kinds[place] for rank, status in table.items()}
+        _check_frozen(name, kinds)
+        found.append(sum(set(kinds.values())))
+    return found
 
 
 def _is_given_up(reasons: dict[int, str]) -> bool:
@@ -105,17 +98,21 @@ def _is_given_up(reasons: dict[int, str]) -> bool:
     return bool(dropped)
 
 
-def _check_changed(changed: dict[int, Sequence[str]], remedy: str) -> None:
+def check_changed(changed: dict[int, Sequence[str]]) -> None:
+    """Raises if the program has changed gradients in flight; ``changed`` says which, by rank."""
     if changed:
         names = list(dict.fromkeys(name for theirs in changed.values() for name in theirs))
         shown = ", ".join(map(repr, names[:_MOST_NAMES])) + (", ..." if len(names) > _MOST_NAMES else "")
         raise RuntimeError(
             f"The gradient of {shown} was changed between loss.backward() and optimizer.step(), while it was "
-            f"being reduced (on {ranks_text(list(changed))}). {remedy}"
+            f"being reduced (on {ranks_text(list(changed))}). To clip, unscale or replace gradients, call "
+            "optimizer.synchronize() first and optimizer.step() within optimizer.skip_synchronize(), or make "
+            "the optimizer with synchronize_in_backward=True."
         )
 
 
-def _check_thawed(thawed: dict[int, Sequence[str]]) -> None:
+def check_thawed(thawed: dict[int, Sequence[str]]) -> None:
+    """Raises if the ranks have begun to train different variables, which ``thawed`` has, by rank."""
     if len({tuple(names) for names in thawed.values()}) > 1:
         texts = {rank: ", ".join(map(repr, names)) or "none" for rank, names in thawed.items()}
         raise TensorMismatchError(

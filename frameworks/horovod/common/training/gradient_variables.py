@@ -76,7 +76,7 @@ class Variable(Travelling[Tensor]):
         self.name = name
         self.parameter = parameter
         self.bucket = bucket
-        self.passes_left = bucket.pipeline.passes
+        self.passes_left = bucket.reducer.passes
         self.filled = False
         self.sent: Tensor | None = None
         self._compressor: Any = None
@@ -86,10 +86,10 @@ class Variable(Travelling[Tensor]):
         bucket = self.bucket
         left = self.passes_left - 1
         if left < 0:
-            if self.holds_sent or not bucket.pipeline.drop_old():
+            if self.holds_sent or not bucket.reducer.drop_old():
                 raise AssertionError(_TOO_MANY_PASSES.format(name=repr(self.name)))
             left = self.passes_left - 1
-        if bucket.pipeline.paused:
+        if bucket.reducer.paused:
             bucket.touch()
             return
         self.passes_left = left
@@ -103,7 +103,7 @@ class Variable(Travelling[Tensor]):
     def compressor(self) -> Any:
         """See ``Travelling``."""
         if self._compressor is None:
-            self._compressor = self.bucket.pipeline.reductions.compressor()
+            self._compressor = self.bucket.reducer.reductions.compressor()
         return self._compressor
 
     def learn(self, found: int) -> None:
@@ -124,13 +124,12 @@ class Variable(Travelling[Tensor]):
         self._compressor = None
 
     def end_step(self) -> None:
-        """Expects a full step's passes again. What is not trained must not keep zeros that have travelled."""
-        self.passes_left = self.bucket.pipeline.passes
+        """Expects a full step's passes again."""
+        self.passes_left = self.bucket.reducer.passes
         self.sent = None
         if self.filled:
             self.filled = False
-            if self.kind == FROZEN:
-                self.drop_gradient()
+            self.take_back_unused()
 
     def attach(self) -> None:
         """Has the framework call it."""
@@ -146,6 +145,10 @@ class Variable(Travelling[Tensor]):
 
     def is_changed(self, known: bool) -> bool:
         """Whether the program has changed ``sent``. ``known``: it has, as the core has seen."""
+        raise NotImplementedError
+
+    def sample(self) -> str | None:
+        """An element of the gradient, if one can be had at no cost."""
         raise NotImplementedError
 
     @property
@@ -164,8 +167,18 @@ class Variable(Travelling[Tensor]):
         raise NotImplementedError
 
     @property
+    def nbytes(self) -> int:
+        """The size of its gradient, were it dense."""
+        raise NotImplementedError
+
+    @property
     def version(self) -> int:
         """Another one whenever its value has changed."""
+        raise NotImplementedError
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is to have a gradient, in the program of this rank."""
         raise NotImplementedError
 
     def usual_gradient(self) -> Tensor | None:
@@ -179,3 +192,8 @@ class Variable(Travelling[Tensor]):
     def drop_gradient(self) -> None:
         """Leaves the variable without a gradient."""
         raise NotImplementedError
+
+    def take_back_unused(self) -> None:
+        """A variable that is not trained must not keep the zeros that have travelled."""
+        if not self.is_trained:
+            self.drop_gradient()

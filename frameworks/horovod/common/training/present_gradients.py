@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from horovod.common.collective.byte_objects import operations
+from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, check_process_set
-from horovod.common.reduce_ops import Max
 from horovod.common.set_agreement import exchange
+from horovod.common.training.presence import Presence
 
 
 class LocalVariable:
@@ -44,18 +44,18 @@ class PresentGradients:
         self._last: frozenset[int] = frozenset()
         self._name = f"{name}.present"
         self._process_set = process_set
+        self._presence = Presence(byte_objects.operations, self._name, process_set)
         self._agreed: dict[frozenset[int], frozenset[int]] = {}
 
     def ask(self, own: Collection[int], slots: int) -> int:
         """Tells the other ranks that this one has the slots ``own``, of so many, and asks for theirs. Returns
         a handle for ``answer``, which must be called, whatever happens: the next question has the same name.
         """
-        mine = operations.glue.from_bytes(bytes(slot in own for slot in range(slots)))
-        return operations.allreduce_async_(mine, None, self._name, Max, process_set=self._process_set)
+        return self._presence.start(slot in own for slot in range(slots))
 
     def answer(self, question: int) -> frozenset[int]:
         """The slots that some rank has."""
-        present = frozenset(slot for slot, has in enumerate(operations.synchronize(question)) if has)
+        present = frozenset(slot for slot, has in enumerate(self._presence.finish(question)) if has)
         self.expected, self._last = self._last | present, present
         return present
 

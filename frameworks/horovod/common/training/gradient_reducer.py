@@ -1,0 +1,234 @@
+"""What all buckets of one optimizer share: how far its step is, what the ranks must hear of it, and one
+reduction of all.
+
+One bucket is *held*: it leaves when the optimizer synchronizes, and not before. Until then no rank has made
+its step, and one that has met something out of the ordinary, such as gradients that the program has changed,
+can tell the others in place of that bucket's gradients. No message is spent on it otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic
+
+from horovod.common.basics import rank
+from horovod.common.collective.tensor_glue import Tensor
+from horovod.common.training.gradient_buckets import (
+    AFTER_PASS,
+    EMPTY,
+    FILLING,
+    FULL,
+    IN_FLIGHT,
+    IN_PASS,
+    PENDING,
+    REST,
+    Bucket,
+    complete_all,
+)
+from horovod.common.training.gradient_options import GradientSettings
+from horovod.common.training.gradient_reductions import GradientReductions
+from horovod.common.training.gradient_status import ABSENT, DROPPED, FAILED, NO_NEWS, check_changed
+from horovod.common.training.gradient_variables import Variable
+from horovod.common.training.presence import Presence
+
+
+class Reducer(Generic[Tensor]):
+    """Reduces the gradients of one optimizer, bucket by bucket. A framework adds where steps begin and end.
+
+    ``prefix``: begins the names of the operations. ``passes``: how many make a gradient due. While
+    ``paused``, passes accumulate only. ``stage``: how far the present step is; REST until the first gradient
+    is due. ``refusal``: why nothing may be submitted in it. ``news``: what the other ranks must hear of it.
+    ``found``: the kinds of gradients that the ranks have told each other of, as bits. ``sparse_again``:
+    gradients that travel as dense ones are sparse afterwards.
+    """
+
+    prefix = ""
+
+    def __init__(
+        self, reductions: GradientReductions[Tensor], settings: GradientSettings, wants_sparse: bool
+    ) -> None:
+        self.reductions = reductions
+        self.sparse_as_dense = settings.sparse_as_dense or reductions.is_stateful
+        self.sparse_again = wants_sparse and self.sparse_as_dense
+        self.passes = settings.backward_passes_per_step
+        self.paused = False
+        self.stage = REST
+        self.refusal: Exception | None = None
+        self.news = NO_NEWS
+        self.found = 0
+        self.buckets: list[Bucket[Tensor]] = []
+        self._versions: list[int] = []
+        self._untold = False  # of `news`, what is thawed
+
+    def begin(self) -> None:
+        """Before the first submission of a step. Raises what keeps this rank from reducing anything."""
+        raise NotImplementedError
+
+    def variable(self, name: str, parameter: Any, bucket: Bucket[Tensor]) -> Variable[Tensor]:
+        """A new member of a bucket."""
+        raise NotImplementedError
+
+    @property
+    def pending(self) -> bool:
+        """Whether gradients are being reduced, or are due, and no backward pass is under way."""
+        return self.stage is not IN_PASS and any(bucket.stage in PENDING for bucket in self.buckets)
+
+    @property
+    def touched(self) -> bool:
+        """Whether a backward pass has made a gradient since they were last reduced."""
+        return any(bucket.stage is not EMPTY for bucket in self.buckets)
+
+    def take_news(self) -> bool:
+        """Whether the next bucket must tell the other ranks of ``news``: of what is thawed, one does."""
+        untold, self._untold = self._untold, False
+        return untold or bool(self.news.changed or self.news.given_up)
+
+    def forget_gradients(self) -> None:
+        """The program drops the gradients. Those that are being reduced are waited for; all ranks must drop
+        them, except after a backward pass that has failed, when the others give their step up.
+
+        Raises:
+            RuntimeError: other ranks make a step of them; on those, too.
+            AssertionError: this one seems to have made a step of them before they were reduced.
+        """
+        if any(bucket.stage in PENDING for bucket in self.buckets):
+            if self.stage is IN_PASS:
+                with contextlib.suppress(Exception):  # that the step was given up
+                    self.tell(self.buckets, given_up=FAILED)
+            elif self._moved():
+                raise AssertionError(
+                    "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                    "optimizer.synchronize(), and the parameters were changed meanwhile, by gradients that "
+                    "were not reduced yet. Make steps by the DistributedOptimizer, or call its synchronize() "
+                    "before anything else uses the gradients."
+                )
+            else:
+                self.tell(self.buckets, given_up=DROPPED)
+        self.reset()
+
+    def drop_old(self) -> bool:
+        """In a backward pass that makes gradients again: whether the program has dropped all those that are
+        being reduced, and made no step of them. They are waited for, as by ``forget_gradients``.
+        """
+        pending = [bucket for bucket in self.buckets if bucket.stage in PENDING]
+        kept = any(variable.holds_sent for bucket in pending for variable in bucket.members)
+        if kept or self.stage is IN_PASS or self._moved():
+            return False
+        self.tell(self.buckets, given_up=DROPPED)
+        self.reset()
+        return True
+
+    def reset(self) -> None:
+        """Expects a full step's backward passes again. Nothing may be in flight."""
+        self.end_step()
+        for bucket in self.buckets:
+            if bucket.stage is FILLING or bucket.stage is FULL:
+                bucket.reset()
+
+    def abandon(self) -> None:
+        """Waits for what is in flight, whatever comes of it."""
+        with contextlib.suppress(Exception):  # of a step that will not be made
+            complete_all(self.buckets)
+        self.reset()
+
+    def set_passes(self, passes: int) -> None:
+        """Changes how many backward passes make a gradient due."""
+        for reducer in {self, *makers_of(self.buckets)}:
+            reducer.passes = passes
+        for bucket in self.buckets:
+            if bucket.stage is not IN_FLIGHT:
+                bucket.reset()
+
+    @contextlib.contextmanager
+    def accumulating(self) -> Iterator[None]:
+        """Within it, backward passes accumulate only."""
+        before = {reducer: reducer.paused for reducer in makers_of(self.buckets)}
+        for reducer in before:
+            reducer.paused = True
+        try:
+            yield
+        finally:
+            for reducer, paused in before.items():
+                reducer.paused = paused
+
+    def begin_step(self) -> None:
+        """The first gradient of a step is due."""
+        self.stage = AFTER_PASS
+        self.refusal = None
+        self._versions = self._held_versions()
+
+    def end_step(self) -> None:
+        """The step is over."""
+        self.stage = REST
+        self.news = NO_NEWS
+        self._untold = False
+
+    def note_thawed(self, names: Iterable[str]) -> None:
+        """Variables are trained from this step on: the next bucket that is submitted tells the others."""
+        self._set_news(thawed=sorted(names))
+        self._untold = bool(self.news.thawed)
+
+    def _set_news(self, **told: Any) -> None:
+        changed = self.news._replace(**told)
+        self.news = changed if any(changed) else NO_NEWS
+
+    def _held_versions(self) -> list[int]:
+        return [variable.version for bucket in self.buckets if bucket.held for variable in bucket.members]
+
+    def _moved(self) -> bool:
+        """Whether parameters were changed since the first gradient of this step was due."""
+        return self.stage is not REST and self._versions != self._held_versions()
+
+    def tell(self, buckets: list[Bucket[Tensor]], **told: Any) -> None:
+        """Tells the other ranks what is out of the ordinary, in place of the gradients that have not left."""
+        reducers = makers_of(buckets)
+        for reducer in reducers:
+            reducer._set_news(**told)
+        try:
+            for bucket in buckets:
+                bucket.tell()
+            complete_all(buckets)
+        finally:
+            for reducer in reducers:
+                reducer._set_news(changed=(), given_up="")
+
+    def check_unchanged(self, buckets: list[Bucket[Tensor]]) -> None:
+        """When the program has changed gradients in flight: raises, on all ranks. They hear of it by the
+        buckets that have not left yet, of which there is one at least.
+        """
+        changed = [name for bucket in buckets for name in bucket.changed()]
+        if changed:
+            self.tell(buckets, changed=changed)
+            check_changed({rank(): changed})
+
+    def reduce_all(self, buckets: list[Bucket[Tensor]]) -> set[Variable[Tensor]]:
+        """Brings the reductions of all to their end; returns for what this step had made no gradient."""
+        missing: set[Variable[Tensor]] = set()
+        for bucket in buckets:
+            if bucket.handle is None or bucket.reducer.found & ABSENT:
+                missing.update(variable for variable in bucket.members if variable.is_missing)
+            if bucket.handle is None:
+                bucket.submit_incomplete()
+        complete_all(buckets)
+        return missing
+
+    def take_back_zeros(self, buckets: list[Bucket[Tensor]], missing: set[Variable[Tensor]]) -> None:
+        """Leaves parameters that no rank has a gradient for without one, so that no step moves them."""
+        partial = [
+            variable for bucket in buckets for variable in bucket.members if variable.expected & ABSENT
+        ]
+        if partial:
+            reductions = self.reductions
+            presence = Presence(reductions.ops, f"{self.prefix}.present", reductions.process_set)
+            somewhere = presence.finish(presence.start(variable not in missing for variable in partial))
+            for variable, present in zip(partial, somewhere, strict=True):
+                if not present:
+                    variable.drop_gradient()
+
+
+def makers_of(buckets: list[Bucket[Tensor]]) -> set[Reducer[Tensor]]:
+    """Those that have made the buckets, and say how they are reduced: not the same where several optimizers
+    step with them.
+    """
+    return {bucket.reducer for bucket in buckets}
