@@ -1,0 +1,106 @@
+"""Steps that the program leaves out after the backward pass: on one rank by mistake, or on all of them.
+Nobody waits for what another rank will not send, and training goes on with equal parameters.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+import horovod.torch as hvd
+
+
+def layers_and_optimizer(*used_by):
+    """Some layers of equal size, and an optimizer of all of them; or of those ``used_by`` each of several."""
+    torch.manual_seed(0)
+    layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(2)])
+    trained = [layers, *(layers[place] for place in used_by)]
+    return layers, *(hvd.DistributedOptimizer(torch.optim.SGD(each.parameters(), lr=0.1)) for each in trained)
+
+
+def backward(layers):
+    sum(layer(torch.ones(1, 3) * (1 + hvd.rank())).sum() for layer in layers).backward()
+
+
+def assert_equal(layers):
+    weights = torch.cat([p.detach().flatten() for p in layers.parameters()])
+    assert len({*hvd.allgather_object(tuple(weights.tolist()))}) == 1
+
+
+def dropped_by_one_rank_before_anything_is_known():
+    """Also a bucket that every rank withholds: no rank has used the second layer."""
+    hvd.init()
+    layers, optimizer = layers_and_optimizer()
+    backward(layers[:1])
+    with pytest.raises(RuntimeError, match=r"zero_grad\(\) was called.*on rank 0"):
+        (optimizer.zero_grad if hvd.rank() == 0 else optimizer.step)()
+    optimizer.zero_grad()
+    for _ in range(2):
+        backward(layers)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert_equal(layers)
+
+
+def dropped_by_one_rank_of_two_optimizers():
+    hvd.init()
+    layers, whole, _ = layers_and_optimizer(1)
+    backward(layers)
+    with pytest.raises(RuntimeError, match=r"zero_grad\(\) was called.*on rank 0"):
+        (whole.zero_grad if hvd.rank() == 0 else whole.step)()
+    whole.zero_grad()
+    backward(layers)
+    whole.step()
+    assert_equal(layers)
+
+
+def table_of_two_kinds():
+    """A table whose gradient is withheld on the rank where it is sparse, and has left on the others."""
+    torch.manual_seed(0)
+    table = nn.Embedding(4, 2)
+    inner = torch.optim.SGD(table.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(inner)
+
+    def step_begins(is_sparse):
+        optimizer.zero_grad()
+        table.sparse = is_sparse and hvd.rank() == 0
+        table(torch.tensor([1, 2])).sum().backward()
+
+    step_begins(False)
+    optimizer.step()
+    step_begins(True)
+    return table, inner, optimizer
+
+
+def rolled_back():
+    hvd.init()
+    table, _, optimizer = table_of_two_kinds()
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.zero_grad()
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    assert_equal(table)
+
+
+def made_again():
+    hvd.init()
+    table, inner, optimizer = table_of_two_kinds()
+    again = hvd.DistributedOptimizer(inner)
+    del optimizer
+    again.zero_grad()
+    table(torch.tensor([1])).sum().backward()
+    again.step()
+    assert_equal(table)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        dropped_by_one_rank_before_anything_is_known,
+        dropped_by_one_rank_of_two_optimizers,
+        rolled_back,
+        made_again,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_steps_left_out(run_ranks, check):
+    run_ranks(2, check)
