@@ -40,10 +40,11 @@ Status Coordinator::Announce(size_t child, AnnounceMessage message, Micros now) 
 
 std::optional<Response> Coordinator::Next(Micros now) {
   std::optional<Response> response = sequencer_.Next(now);
-  if (response) active_ = now;
-  // Cannot fail: it answers what the merger has said.
-  if (response) (void)merger_.Pass(*response);
-  if (!response || !learns_) return response;
+  if (!response) return response;
+  active_ = now;
+  response->policy = policy_;
+  (void)merger_.Pass(*response);  // cannot fail: it answers what the merger has said
+  if (!learns_) return response;
   if (sequencer_.Crowded() && merger_.idle()) return Forgetting(std::move(response));
   response->schedule = learner_.Note(*response, merger_.idle());
   if (response->schedule.empty()) return response;
@@ -95,17 +96,17 @@ void Coordinator::AddJoin(std::vector<Unready>* pending) const {
   join.absent = absent.RanksIn(members_);
 }
 
-std::optional<Unready> Coordinator::Gated(uint64_t gate, const Request& next,
-                                          uint64_t unnamed) const {
-  const Merger::Gated& gated = merger_.gated();
-  const Positions absent = merger_.below().Without(gated.members);
-  if (gated.gate != gate || absent.empty()) return std::nullopt;
+std::optional<Unready> Coordinator::WaitedFor(uint64_t batch, const Request& next,
+                                              uint64_t unnamed) const {
+  const Merger::Waiters& waiters = merger_.waiters();
+  const Positions absent = merger_.below().Without(waiters.members);
+  if (waiters.batch != batch || absent.empty()) return std::nullopt;
   Unready unready;
   const uint64_t ordinal = merger_.unnamed_base() + unnamed;
   unready.name = next.name.empty() ? PublicName(next.kind, ordinal) : next.name;
   unready.kind = next.kind;
-  unready.since = gated.since;
-  unready.ready = gated.members.RanksIn(members_);
+  unready.since = waiters.since;
+  unready.ready = waiters.members.RanksIn(members_);
   unready.absent = absent.RanksIn(members_);
   return unready;
 }

@@ -29,20 +29,22 @@ class Coordinator {
   void Resume(uint64_t batches, uint64_t unnamed);
   // Whether schedules are made, for which operations need ids.
   void Learn(bool learns) { learns_ = learns; }
+  // Of the responses from now on.
+  void SetPolicy(const Policy& policy) { policy_ = policy; }
 
   Micros Deadline() const { return sequencer_.Deadline(); }
   void SetLimits(Batch::Limits limits) { sequencer_.SetLimits(limits); }
   std::string TakeStraggler(Micros now) { return sequencer_.TakeStraggler(now); }
-  std::string* NoteLate(Position member, Micros since, Micros voted) {
-    return sequencer_.NoteLate(member, since, voted);
+  std::string* NoteLate(Position member, Micros since, Micros published) {
+    return sequencer_.NoteLate(member, since, published);
   }
 
   // Oldest first. Who has joined is not absent; while nothing else is pending, the join itself is,
   // since the others have done something last.
   std::vector<Unready> Pending(Micros now) const;
-  // While a schedule is followed: what some wait for at this gate, and others do not. `next`: an
-  // operation behind it, with so many unnamed ones of the schedule before it.
-  std::optional<Unready> Gated(uint64_t gate, const Request& next, uint64_t unnamed) const;
+  // While a schedule is followed: who is ready for the batch of this number, and who is not.
+  // `next`: an operation of it, with so many unnamed ones of the schedule before it.
+  std::optional<Unready> WaitedFor(uint64_t batch, const Request& next, uint64_t unnamed) const;
 
   const Merger& merger() const { return merger_; }
 
@@ -56,6 +58,7 @@ class Coordinator {
   Sequencer sequencer_;
   ScheduleLearner learner_;
   bool learns_;
+  Policy policy_;
 };
 
 }  // namespace hvd::negotiate

@@ -15,7 +15,7 @@ namespace hvd::negotiate {
 
 using Micros = int64_t;  // any monotonic clock
 
-constexpr uint8_t kMessageVersion = 5;
+constexpr uint8_t kMessageVersion = 6;
 constexpr uint32_t kNoId = 0xffffffff;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDims = 16;
@@ -162,9 +162,9 @@ struct AnnounceMessage {
   // schedule, or announce it again when that is left.
   uint64_t epoch = 0;
   // While the set follows a schedule, and beside the epoch the only thing that is said then: some
-  // below wait at the gate of this number. 0: nothing is said of it.
-  uint64_t waits_at = 0;
-  Positions gated;  // merged: who does; of a member it is nobody but itself
+  // below are ready for the batch of this number, and wait for others. 0: nothing is said of it.
+  uint64_t waits_for = 0;
+  Positions waiters;  // merged: who does; of a member it is nobody but itself
 };
 // Those of runs, too.
 uint64_t OperationsIn(const AnnounceMessage& message);
@@ -211,6 +211,16 @@ struct Schedule {
   bool empty() const { return batches.empty(); }
 };
 
+// How decided operations are carried out: the root's, since it must be equal on all members, from
+// the same response on when it changes.
+struct Policy {
+  int64_t fusion_threshold = 0;
+  int64_t direct_bytes = -1;  // see CollectiveSpec
+  bool operator==(const Policy& o) const {
+    return fusion_threshold == o.fusion_threshold && direct_bytes == o.direct_bytes;
+  }
+};
+
 // Sequencer -> members. Every member carries out every response of its set in the order of the
 // numbers.
 struct Response {
@@ -225,6 +235,7 @@ struct Response {
   // After these decisions, on which nothing more follows, no id means anything any more. What was
   // announced and is not decided counts as not announced, as with a schedule.
   bool forgets = false;
+  Policy policy = {};
 };
 uint64_t OperationsIn(const Response& response);
 

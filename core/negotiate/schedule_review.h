@@ -8,8 +8,8 @@ namespace hvd::negotiate {
 
 // On the root of a set that follows a schedule: whether it is worth learning another. The batches
 // are those of the step in which they were learned. If that was slow and steps are fast now,
-// several batches after one another are complete at once and could be one. Then the root votes that
-// the next step must not run by the schedule, as any member may, and one is learned from the steps
+// several batches after one another are complete at once and could be one. Then the root says
+// its last word at the end of a step, as any member may, and one is learned from the steps
 // of now. Where other members are slower than the root that gains nothing: so it is tried less and
 // less often while it does not. Pure.
 class ScheduleReview {

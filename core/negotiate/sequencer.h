@@ -63,9 +63,9 @@ class Sequencer {
   // Likewise, and ids are given anew.
   void Forget();
 
-  // `member` was the last to vote at a gate of a schedule; see Lateness::Note.
-  std::string* NoteLate(Position member, Micros since, Micros voted) {
-    return lateness_.Note(member, since, voted);
+  // `member` was the last to be ready for a batch of a schedule; see Lateness::Note.
+  std::string* NoteLate(Position member, Micros since, Micros published) {
+    return lateness_.Note(member, since, published);
   }
 
   // A line about a rank that the others wait for again and again, at most once a minute; otherwise

@@ -13,7 +13,7 @@ hvd_test(turns SOURCES runtime/progress/turns_test.cc USES runtime/progress)
 hvd_test(loop SOURCES runtime/progress/loop_test.cc USES runtime/progress)
 hvd_test(peer_matching SOURCES runtime/peer/matching_test.cc USES runtime/peer)
 hvd_test(peer_ring SOURCES runtime/peer/ring_test.cc USES runtime/peer)
-hvd_test(gate SOURCES runtime/control/gate_test.cc USES runtime/control)
+hvd_test(watermarks SOURCES runtime/control/watermarks_test.cc USES runtime/control)
 hvd_test(member SOURCES runtime/control/member_test.cc USES runtime/control)
 # Not a test: prints nanoseconds per tensor.
 add_executable(speed_control runtime/control/speed.cc)

@@ -127,13 +127,12 @@ class Rank {
   bool Hear(uint8_t what) {
     Policy policy{128 << 20, -1};
     if ((what & 4) != 0) policy = {input_->Signed(), input_->Signed()};
-    std::string bytes(reinterpret_cast<const char*>(&policy), sizeof policy);
-    if ((what & 3) == 1) {
-      Response response = AnyResponse(input_);
+    std::string bytes;
+    if ((what & 3) == 1 || (what & 3) == 2) {
+      Response response = (what & 3) == 1 ? AnyResponse(input_) : Fitting();
       if ((what & 8) == 0) response.number = number_ + 1;
+      response.policy = policy;
       negotiate::Encode(response, &bytes);
-    } else if ((what & 3) == 2) {
-      negotiate::Encode(Fitting(), &bytes);
     } else {
       bytes = input_->Text(300);
     }
@@ -167,10 +166,7 @@ class Rank {
 
   static bool IsAffordable(const std::string& bytes) {
     Response response;
-    if (bytes.size() < sizeof(Policy) ||
-        !negotiate::Decode(std::string_view(bytes).substr(sizeof(Policy)), &response).ok()) {
-      return true;
-    }
+    if (!negotiate::Decode(bytes, &response).ok()) return true;
     for (const Decision& decision : response.decisions) {
       if (decision.request && !IsSmall(*decision.request)) return false;
     }

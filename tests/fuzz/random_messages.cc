@@ -197,8 +197,8 @@ AnnounceMessage AnyAnnouncements(Input* input) {
   if ((what & 16) != 0) message.waiting.emplace();
   if ((what & 32) != 0) message.waiting = {AnyWaiting(input)};
   message.epoch = input->Below(3);
-  message.waits_at = input->Below(3);
-  if (message.waits_at != 0 && (what & 64) != 0) message.gated = AnyPositions(input);
+  message.waits_for = input->Below(3);
+  if (message.waits_for != 0 && (what & 64) != 0) message.waiters = AnyPositions(input);
   for (size_t count = input->Below(6); count > 0; --count) {
     message.announcements.push_back(AnyAnnouncement(input));
   }
@@ -226,13 +226,14 @@ Response AnyResponse(Input* input) {
   for (size_t count = input->Below(6); count > 0; --count)
     response.decisions.push_back(AnyDecision(input));
   if (input->Below(4) == 0) response.schedule = AnySchedule(input);
+  if (input->Below(4) == 0) response.policy = {input->Signed(), input->Signed()};
   return response;
 }
 
 bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
   return a.some_urgent == b.some_urgent && a.all_urgent == b.all_urgent && a.joins == b.joins &&
          a.joined == b.joined && a.last == b.last && a.epoch == b.epoch &&
-         a.waits_at == b.waits_at && a.gated == b.gated &&
+         a.waits_for == b.waits_for && a.waiters == b.waiters &&
          a.waiting.has_value() == b.waiting.has_value() &&
          (!a.waiting || SameList(*a.waiting, *b.waiting)) &&
          std::equal(a.announcements.begin(), a.announcements.end(), b.announcements.begin(),
@@ -243,7 +244,7 @@ bool Same(const Response& a, const Response& b) {
   return a.number == b.number && a.last_joined == b.last_joined &&
          std::equal(a.decisions.begin(), a.decisions.end(), b.decisions.begin(), b.decisions.end(),
                     SameDecision) &&
-         a.schedule.batches == b.schedule.batches;
+         a.schedule.batches == b.schedule.batches && a.policy == b.policy;
 }
 
 }  // namespace hvd::fuzz

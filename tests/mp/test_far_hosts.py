@@ -28,7 +28,7 @@ def test_a_small_allreduce_takes_messages_by_the_logarithm_of_the_hosts(tmp_path
     subprocess.run(command, check=True, cwd=ROOT, timeout=within(60), stdout=subprocess.DEVNULL)
     for found in json.loads(result.read_text(encoding="utf-8")):
         delays = statistics.mean(found["samples_s"]) * 1e3 / delay
-        # Up to 8 hosts tell each other directly what they vote; the data come along. That cannot be shorter,
+        # Up to 8 hosts tell each other directly how far they are; the data come along. It cannot be shorter,
         # and what the processor does is longer than it looks where many ranks share it.
         rounds = 1 if found["hosts"] <= 8 else math.log2(found["hosts"])
         assert 0.9 * rounds <= delays < rounds + 2, found

@@ -126,7 +126,7 @@ METRIC_STEPS = 40
 
 
 def ranks_average_metrics() -> tuple[int, int]:
-    """A large gradient and some numbers in each step; how many tensors votes have carried, and negotiation's
+    """A large gradient and some numbers in each step; how many tensors marks have carried, and negotiation's
     messages in the second half.
     """
     hvd.init()
@@ -149,7 +149,7 @@ def ranks_average_metrics() -> tuple[int, int]:
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
 @pytest.mark.parametrize("hosts", [[0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 2, 2, 2]], ids=["3", "2x2", "2+1+3"])
-def test_votes_carry_the_metrics_of_a_step(run_ranks, transport: str, hosts: list[int]) -> None:
+def test_marks_carry_the_metrics_of_a_step(run_ranks, transport: str, hosts: list[int]) -> None:
     env = {"HOROVOD_TRANSPORT": transport}
     for carried, messages in run_ranks(len(hosts), ranks_average_metrics, env=env, hosts=hosts):
         assert messages == 0

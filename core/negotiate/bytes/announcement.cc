@@ -23,7 +23,7 @@ enum AnnounceTag : uint8_t {
   kLast = 8,
   kWaits = 16,
   kEpoch = 32,
-  kGated = 64,
+  kWaitsFor = 64,
   kAnnounceTags = 127
 };
 constexpr int kMaxPosition = std::numeric_limits<int32_t>::max() - 1;
@@ -40,7 +40,7 @@ uint8_t TagOf(const AnnounceMessage& message) {
   return (message.joins ? kJoins : 0) | (message.joined.empty() ? 0 : kJoined) |
          (message.some_urgent != message.all_urgent ? kMoreUrgent : 0) |
          (message.last.known() ? kLast : 0) | (message.waiting ? kWaits : 0) |
-         (message.epoch != 0 ? kEpoch : 0) | (message.waits_at != 0 ? kGated : 0);
+         (message.epoch != 0 ? kEpoch : 0) | (message.waits_for != 0 ? kWaitsFor : 0);
 }
 
 // What some are blocked on beyond what all are blocked on.
@@ -168,8 +168,8 @@ void Encode(const AnnounceMessage& message, std::string* out) {
   Put(message.announcements, &writer);
   if (tag & kWaits) Put(*message.waiting, &writer);
   if (tag & kEpoch) writer.Varint(message.epoch);
-  if (tag & kGated) writer.Varint(message.waits_at);
-  if (tag & kGated) Put(message.gated, &writer);
+  if (tag & kWaitsFor) writer.Varint(message.waits_for);
+  if (tag & kWaitsFor) Put(message.waiters, &writer);
 }
 
 Status Decode(std::string_view bytes, AnnounceMessage* message) {
@@ -185,8 +185,8 @@ Status Decode(std::string_view bytes, AnnounceMessage* message) {
   TakeList(&in, "count", std::numeric_limits<size_t>::max(), &message->announcements);
   if (head.join & kWaits) TakeList(&in, "waiting", kMaxWaiting, &message->waiting.emplace());
   if (head.join & kEpoch) message->epoch = TakeCount(&in, "epoch");
-  if (head.join & kGated) message->waits_at = TakeCount(&in, "gate");
-  if (head.join & kGated) TakeAny(&in, "gated", &message->gated);
+  if (head.join & kWaitsFor) message->waits_for = TakeCount(&in, "batch");
+  if (head.join & kWaitsFor) TakeAny(&in, "waiters", &message->waiters);
   return in.status("announcement");
 }
 

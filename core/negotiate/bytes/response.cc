@@ -108,6 +108,8 @@ void Encode(const Response& response, std::string* out) {
   Put(response.decisions, &writer);
   Put(response.schedule, &writer);
   writer.Byte(response.forgets ? 1 : 0);
+  writer.Signed(response.policy.fusion_threshold);
+  writer.Signed(response.policy.direct_bytes);
 }
 
 Status Decode(std::string_view bytes, Response* response) {
@@ -121,6 +123,9 @@ Status Decode(std::string_view bytes, Response* response) {
   Take(&in, &response->schedule);
   response->forgets = in.Byte("forgets", 1) != 0;
   if (response->forgets && !response->schedule.empty()) in.Fail("forgets");
+  constexpr auto kAny = std::numeric_limits<int64_t>();
+  response->policy.fusion_threshold = in.Signed("fusion threshold", kAny.min(), kAny.max());
+  response->policy.direct_bytes = in.Signed("direct bytes", kAny.min(), kAny.max());
   return in.status("response");
 }
 

@@ -1,5 +1,4 @@
-// A merger while its set follows a schedule: nothing is announced, but who waits at a gate for long
-// says so.
+// A merger while its set follows a schedule: nothing is announced, but who waits for long says so.
 
 #include "negotiate/merge/merger.h"
 
@@ -21,7 +20,7 @@ void Merger::Follow() {
   told_some_ = told_all_ = 0;
   told_.clear();
   next_look_ = -1;
-  tells_gated_ = false;
+  tells_waiters_ = false;
 }
 
 void Merger::Forget() {
@@ -36,25 +35,26 @@ void Merger::Resume(uint64_t unnamed) {
   for (Child& child : children_) child.ordinal += unnamed;
 }
 
-// Whoever waits at an earlier gate will be told that it has passed.
-Status Merger::NoteGate(size_t child, const AnnounceMessage& message, Micros now) {
+// Whoever waits for an earlier batch will find that it runs.
+Status Merger::NoteWaiters(size_t child, const AnnounceMessage& message, Micros now) {
   const Child& sender = children_[child];
-  const Positions& gated = sender.IsMember() ? sender.below : message.gated;
-  if (sender.IsMember() ? !message.gated.empty() : gated.empty() || !sender.below.Includes(gated))
-    return Corrupt(child, "says of ranks that are not below it at which gate they wait");
-  if (message.waits_at < gated_.gate) return Status::Ok();
-  if (message.waits_at > gated_.gate) gated_ = {message.waits_at, {}, now};
-  gated_.members.Add(gated);
-  tells_gated_ = true;
+  const Positions& waiters = sender.IsMember() ? sender.below : message.waiters;
+  if (sender.IsMember() ? !message.waiters.empty()
+                        : waiters.empty() || !sender.below.Includes(waiters))
+    return Corrupt(child, "says of ranks that are not below it which batch they wait for");
+  if (message.waits_for < waiters_.batch) return Status::Ok();
+  if (message.waits_for > waiters_.batch) waiters_ = {message.waits_for, {}, now};
+  waiters_.members.Add(waiters);
+  tells_waiters_ = true;
   return Status::Ok();
 }
 
-bool Merger::TakeGated(AnnounceMessage* merged) {
-  if (!std::exchange(tells_gated_, false)) return false;
+bool Merger::TakeWaiters(AnnounceMessage* merged) {
+  if (!std::exchange(tells_waiters_, false)) return false;
   *merged = {};
   merged->epoch = epoch_;
-  merged->waits_at = gated_.gate;
-  merged->gated = gated_.members;
+  merged->waits_for = waiters_.batch;
+  merged->waiters = waiters_.members;
   return true;
 }
 

@@ -38,7 +38,7 @@ Merger::Merger(MergerOptions options)
 Status Merger::Announce(size_t child, AnnounceMessage message, Micros now) {
   if (message.epoch < epoch_) return Status::Ok();
   if (message.epoch > epoch_) return Corrupt(child, "follows a schedule that there is not");
-  if (message.waits_at != 0) return NoteGate(child, message, now);
+  if (message.waits_for != 0) return NoteWaiters(child, message, now);
   HVD_RETURN_IF_ERROR(Check(child, message));
   if (!message.joined.empty()) Joined(child, message.joined);
   urgency_.Urge(child, message.some_urgent, message.all_urgent);
@@ -232,7 +232,7 @@ void Merger::Complete(Tally* tally, const Late& late) {
 }
 
 bool Merger::Take(AnnounceMessage* merged) {
-  if (TakeGated(merged)) return true;
+  if (TakeWaiters(merged)) return true;
   const bool urged = urgency_.some() != told_some_ || urgency_.all() != told_all_;
   if (merged_.size() == 1 && !urged && IsEmpty(merged_.front())) return false;
   *merged = std::move(merged_.front());

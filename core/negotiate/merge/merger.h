@@ -53,15 +53,15 @@ class Merger {
   // From here on no id means anything; likewise.
   void Forget();
   // The schedule is left after so many unnamed operations. Until then Announce hears only who waits
-  // at a gate.
+  // for the others.
   void Resume(uint64_t unnamed);
-  // Who waits at the latest gate at which somebody has told that it does.
-  struct Gated {
-    uint64_t gate = 0;
+  // Who is ready for a batch and waits for the others, of the latest of which somebody has told.
+  struct Waiters {
+    uint64_t batch = 0;
     Positions members;
     Micros since = 0;  // the first of them told
   };
-  const Gated& gated() const { return gated_; }
+  const Waiters& waiters() const { return waiters_; }
 
   // Puts into what Take gives what has waited for long, when it is time to.
   void Look(Micros now);
@@ -142,8 +142,8 @@ class Merger {
   Status EndJoin();
 
   // following.cc
-  Status NoteGate(size_t child, const AnnounceMessage& message, Micros now);
-  bool TakeGated(AnnounceMessage* merged);
+  Status NoteWaiters(size_t child, const AnnounceMessage& message, Micros now);
+  bool TakeWaiters(AnnounceMessage* merged);
 
   // responses.cc
   Status PassOne(const Decision& decision);
@@ -172,8 +172,8 @@ class Merger {
   Micros next_look_ = -1;
   std::vector<Waiting> told_;  // what the parent knows to wait
   uint64_t epoch_ = 0;         // see AnnounceMessage
-  Gated gated_;
-  bool tells_gated_ = false;
+  Waiters waiters_;
+  bool tells_waiters_ = false;
 };
 
 }  // namespace hvd::negotiate

@@ -42,12 +42,12 @@ Status MakeNeutralHandle(uint32_t set, const negotiate::Request& request, uint64
 
 void Member::Add(const HandlePtr& handle) {
   const negotiate::Request& request = handle->entry.request;
-  if (events_ != nullptr) events_->Begin(handle->id, set_, InfoOf(request, follower_.has_value()));
+  if (events_ != nullptr) events_->Begin(handle->id, set_, InfoOf(request, epoch_.has_value()));
   if (request.kind == OpKind::kJoin) {
     join_ = handle;
     departs_ = true;
-    message_.joins = !follower_;
-  } else if (follower_) {
+    message_.joins = !epoch_;
+  } else if (epoch_) {
     Place(handle);
   } else {
     Announce(handle);
@@ -87,21 +87,48 @@ void Member::Say(uint32_t id, const Handle& handle) {
 void Member::Place(const HandlePtr& handle) {
   handle->announced = ++announced_;
   if (handle->entry.urgent || handle->urged) urged_ = handle;
-  departs_ = departs_ || !follower_->Place(handle, cache_.Find(handle->entry.request));
+  const auto place = PlaceOf(*handle);
+  departs_ = departs_ || !place;
+  if (!departs_) epoch_->Fill(*place, handle);
+}
+
+// Nowhere where this rank does not bring as many rows as in the steps that were learned.
+std::optional<size_t> Member::PlaceOf(const Handle& handle) const {
+  const negotiate::Request& request = handle.entry.request;
+  const auto place = epoch_->Next(cache_.Find(request), handle.ordinal != 0);
+  if (!place) return place;
+  const Shape own = negotiate::SizesOf(request);
+  const std::vector<int64_t>& all = epoch_->At(*place).sizes;
+  const auto members = static_cast<size_t>(members_.size());
+  if (all.size() != own.size() * members) return std::nullopt;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (all[i * members + position_.index()] != own[i]) return std::nullopt;
+  }
+  return place;
+}
+
+std::vector<Decided> Member::TakeBatch() {
+  std::vector<Decided> batch;
+  batch.reserve(epoch_->next().size());
+  epoch_->Pass([&batch](const negotiate::Slot& slot, HandlePtr handle) {
+    handle->decided = true;
+    batch.push_back({std::move(handle), slot.id, slot.sizes});
+  });
+  return batch;
 }
 
 void Member::Urge(const HandlePtr& handle) {
   if (handle->decided) return;
   handle->urged = true;
-  if (follower_) urged_ = handle;
+  if (epoch_) urged_ = handle;
   urgent_ = std::max(urgent_, handle->announced);
 }
 
 bool Member::TakeMessage(negotiate::AnnounceMessage* message) {
-  if (follower_) return false;
+  if (epoch_) return false;
   if (message_.announcements.empty() && !message_.joins && urgent_ == urgent_sent_) return false;
   message_.some_urgent = message_.all_urgent = urgent_sent_ = urgent_;
-  message_.epoch = epoch_;
+  message_.epoch = epochs_;
   *message = std::move(message_);
   message_ = {};
   return true;
@@ -186,7 +213,8 @@ Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
     HVD_RETURN_IF_ERROR(cache_.Learn(decision.id, handle->entry.request));
   }
   if (events_ != nullptr) events_->Phase(handle->id, kQueuePhase);
-  decided->push_back({std::move(handle), std::move(decision)});
+  decided->push_back({std::move(handle), decision.id, std::move(decision.sizes),
+                      std::move(decision.error), decision.partial});
   return Status::Ok();
 }
 
@@ -221,7 +249,7 @@ Status Member::Match(negotiate::Response response, std::vector<Decided>* decided
   joined.handle = std::exchange(join_, nullptr);
   joined.handle->decided = true;
   if (events_ != nullptr) events_->Phase(joined.handle->id, kQueuePhase);
-  joined.decision.sizes = {response.last_joined.value()};
+  joined.sizes = {response.last_joined.value()};
   return Status::Ok();
 }
 
@@ -243,11 +271,11 @@ void Member::Restart() {
   urged_ = nullptr;
 }
 
-Status Member::Follow(negotiate::Schedule schedule) {
+Status Member::Follow(negotiate::Schedule schedule, uint64_t base) {
   HVD_RETURN_IF_ERROR(CheckSchedule(schedule));
   Restart();
-  ++epoch_;
-  follower_.emplace(std::move(schedule), cache_.size(), position_, members_.size());
+  ++epochs_;
+  epoch_.emplace(std::move(schedule), cache_.size(), base);
   departs_ = join_ != nullptr;
   for (const HandlePtr& handle : Undecided()) Place(handle);
   return Status::Ok();
@@ -266,14 +294,14 @@ Status Member::CheckSchedule(const negotiate::Schedule& schedule) const {
 }
 
 void Member::Leave() {
-  follower_.reset();
+  epoch_.reset();
   departs_ = false;
   AnnounceAgain();
 }
 
 void Member::Forget() {
   cache_.Clear();
-  ++epoch_;
+  ++epochs_;
   AnnounceAgain();
 }
 

@@ -1,18 +1,30 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/event_sink.h"
+#include "negotiate/epoch.h"
 #include "negotiate/message.h"
 #include "negotiate/response_cache.h"
-#include "runtime/control/follower.h"
 #include "runtime/operation/counters.h"
 #include "runtime/operation/queue.h"
 
 namespace hvd {
+
+// An operation that all members are ready for, with what was decided of it (see Decision).
+struct Decided {
+  HandlePtr handle;
+  uint32_t id = negotiate::kNoId;
+  std::vector<int64_t> sizes = {};
+  std::string error = {};
+  bool partial = false;
+};
+
+using Epoch = negotiate::Epoch<HandlePtr>;
 
 // This rank's side of one set's negotiation: what it has announced and not yet heard of.
 class Member {
@@ -38,10 +50,12 @@ class Member {
   Status Match(negotiate::Response response, std::vector<Decided>* decided);
 
   // From here on the set follows this schedule, with what this rank has announced and not heard of.
-  Status Follow(negotiate::Schedule schedule);
+  // Its batches are numbered from the one behind `base` on.
+  Status Follow(negotiate::Schedule schedule, uint64_t base);
   // Not null while it does.
-  Follower* follower() { return follower_ ? &*follower_ : nullptr; }
-  const Follower* follower() const { return follower_ ? &*follower_ : nullptr; }
+  const Epoch* epoch() const { return epoch_ ? &*epoch_ : nullptr; }
+  // The next batch of it, which all members are ready for.
+  std::vector<Decided> TakeBatch();
   // Whether this rank cannot follow it any more: it has submitted something else, or joined.
   bool departs() const { return departs_; }
   // Whether this rank's program waits for an operation.
@@ -53,12 +67,13 @@ class Member {
 
   // What this rank has announced under this id, for messages.
   negotiate::Request RequestOf(uint32_t id) const { return cache_.At(id); }
-  uint64_t epoch() const { return epoch_; }
+  uint64_t epochs() const { return epochs_; }  // see AnnounceMessage
 
  private:
   void Announce(const HandlePtr& handle);
   void Say(uint32_t id, const Handle& handle);
   void Place(const HandlePtr& handle);
+  std::optional<size_t> PlaceOf(const Handle& handle) const;
   std::vector<HandlePtr> Undecided();
   void Restart();
   void AnnounceAgain();
@@ -88,8 +103,8 @@ class Member {
   std::unordered_map<uint64_t, HandlePtr> unnamed_;  // by ordinal; operations in flight
   HandlePtr join_;                                   // this rank has joined until it completes
 
-  uint64_t epoch_ = 0;  // see AnnounceMessage
-  std::optional<Follower> follower_;
+  uint64_t epochs_ = 0;
+  std::optional<Epoch> epoch_;
   bool departs_ = false;
   HandlePtr urged_;  // what the program waits for, the latest
 };

@@ -44,12 +44,10 @@ Members OnHostOf(GlobalRank rank, const Topology& job, const Members& members) {
   return Members(local);
 }
 
-size_t GateBytes(bool several_hosts) { return several_hosts ? HostGateBytes() : WindowGateBytes(); }
-
 // Of a window of a process set, whose members are on one host or on several.
 WindowBytes BytesOfSet(const BoardShape& board, bool several_hosts) {
   size_t bytes = 0;
-  for (const size_t part : {WindowControlBytes(), GateBytes(several_hosts),
+  for (const size_t part : {WindowControlBytes(), Watermarks::WindowBytes(several_hosts),
                             WindowBackendBytes(board), HostCores::Bytes()}) {
     bytes += WholePages(part);
   }
@@ -59,7 +57,8 @@ WindowBytes BytesOfSet(const BoardShape& board, bool several_hosts) {
 // Of one that its members have made by themselves: there may be very many, and few of them in use.
 WindowBytes BytesOfOwnSet(const BoardShape& board, bool several_hosts) {
   WindowBytes bytes = BytesOfSet(board, several_hosts);
-  bytes.at_once = WholePages(WindowControlBytes()) + WholePages(GateBytes(several_hosts));
+  bytes.at_once =
+      WholePages(WindowControlBytes()) + WholePages(Watermarks::WindowBytes(several_hosts));
   return bytes;
 }
 
@@ -234,13 +233,12 @@ Status Wirer::Furnish(uint32_t id, const Members& members, ProcessSetWires* wire
   const Topology& topology = wires->topology;
   HVD_RETURN_IF_ERROR(MakeWindowControl(
       wires->window.get(), topology.OnHost(topology.HostOf(members.Find(rank_))), &wires->control));
+  HVD_RETURN_IF_ERROR(Watermarks::Make(wires->window.get(), control_, id, members, topology,
+                                       members.Find(rank_), &wires->watermarks));
   if (wires->window->size() == members.size()) {
-    HVD_RETURN_IF_ERROR(MakeWindowGate(wires->window.get(), &wires->gate));
     HVD_RETURN_IF_ERROR(
         MakeWindowBackend(wires->window.get(), board_, &wires->backends.emplace_back()));
   } else {
-    HVD_RETURN_IF_ERROR(
-        MakeHostGate(wires->window.get(), control_, id, members, topology, &wires->gate));
     HVD_RETURN_IF_ERROR(MakeHierarchicalBackend(wires->window.get(), board_, data_, id, members,
                                                 members.Find(rank_), topology,
                                                 &wires->backends.emplace_back()));
@@ -264,7 +262,10 @@ Status Wirer::MakeChannels(int64_t deadline_us, peer::Channels* channels) {
 void Wirer::Finish(uint32_t id, const Members& members, ProcessSetWires* wires) {
   wires->control = MakeTreeControl(std::move(wires->control), control_, id, members,
                                    wires->topology, members.Find(rank_));
-  if (wires->gate == nullptr) wires->gate = MakeTransportGate(control_, id, members);
+  // Over links it needs nothing that could fail.
+  if (wires->watermarks == nullptr)
+    (void)Watermarks::Make(nullptr, control_, id, members, wires->topology, members.Find(rank_),
+                           &wires->watermarks);
   if (wires->backends.empty()) {
     wires->backends.push_back(MakeTransportBackend(data_, id, members, members.Find(rank_)));
   }

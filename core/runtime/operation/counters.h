@@ -19,7 +19,7 @@ struct Counters {
   std::atomic<uint64_t> control_messages{0};  // announcements and responses sent
   std::atomic<uint64_t> gates{0};             // batches of a learned schedule that were run
   std::atomic<uint64_t> scheduled{0};         // operations in them
-  std::atomic<uint64_t> carried{0};           // tensors whose data came with the votes
+  std::atomic<uint64_t> carried{0};           // tensors whose data came with the marks
   std::atomic<uint64_t> schedules_left{0};    // schedules that were given up
   std::atomic<uint64_t> autotune_samples{0};  // taken on this rank
   std::atomic<uint64_t> messages{0};          // sent to one rank, and received from one

@@ -8,8 +8,8 @@
 #include "backend/backend.h"
 #include "base/event_sink.h"
 #include "base/rank.h"
-#include "runtime/control/gate.h"
 #include "runtime/control/member.h"
+#include "runtime/control/watermarks.h"
 #include "runtime/operation/counters.h"
 #include "runtime/operation/handle.h"
 #include "runtime/operation/queue.h"
@@ -18,11 +18,7 @@
 
 namespace hvd {
 
-// How decided operations are carried out: decided on the sequencer's rank, equal on all members.
-struct Policy {
-  int64_t fusion_threshold;
-  int64_t direct_bytes;  // see CollectiveSpec
-};
+using negotiate::Policy;
 
 // Runs the decided operations of one set: plans which tensors travel together, starts one
 // collective after the other in the decided order, on the backend that serves it, and completes
@@ -43,11 +39,11 @@ class Executor {
         counters_(counters),
         events_(events) {}
 
-  // One response's operations, or one batch of a schedule, whose inputs the votes at `gate` have
-  // carried here from everybody (see payload.h); null: they have not.
-  Status Add(std::vector<Decided> decided, const Policy& policy, const Gate* gate = nullptr);
+  // One response's operations, or one batch of a schedule, whose inputs marks have carried here
+  // from everybody (see payload.h); null: they have not.
+  Status Add(std::vector<Decided> decided, const Policy& policy, Watermarks* carrier = nullptr);
 
-  // Whether the backend that runs it can do with inputs that votes carry; equal on every member.
+  // Whether the backend that runs it can do with inputs that marks carry; equal on every member.
   bool TakesGathered(const negotiate::Request& request) const;
 
   // Whether an operation that has not ended yet writes to memory that this one reads.
@@ -84,7 +80,7 @@ class Executor {
     size_t tensor;
     double prescale;
     std::unique_ptr<ResultSizes> sizes;  // null where the kind has none
-    size_t in_payload = 0;               // where votes carry it
+    size_t in_payload = 0;               // where marks carry it
   };
   struct Job {
     CollectiveSpec spec;
@@ -95,7 +91,7 @@ class Executor {
   Status Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last);
   static Status PrepareOutput(const Part& part);
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
-  void Gather(const Gate& gate, Job* job) const;
+  void Gather(Watermarks* carrier, Job* job) const;
   static Job BarrierJob(const HandlePtr& handle);
 
   // executor.cc.

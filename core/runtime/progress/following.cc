@@ -1,6 +1,6 @@
-// The part of a process set that follows a learned schedule: its members vote at a gate before each
-// batch, and neither announce nor hear what comes next, until one of them votes that it cannot go
-// on. Then all leave the schedule at the same gate.
+// The part of a process set that follows a learned schedule: its members publish how many batches
+// they are ready for, and neither announce nor hear what comes next, until one of them says its
+// last word.
 
 #include <algorithm>
 #include <utility>
@@ -21,30 +21,32 @@ namespace {
 constexpr Micros kPatienceOfWaiter = 400;
 constexpr Micros kPatience = 100'000;
 
-// A rank that waits at a gate for so long says so, for the report of stalls.
+// A rank that waits for the others for so long says so, for the report of stalls.
 constexpr Micros kTellsAfter = 1'000'000;
 
 }  // namespace
 
 Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& policy, Micros now) {
-  if (gate_ == nullptr) return Status::Aborted("a response has a schedule that nobody can follow");
-  HVD_RETURN_IF_ERROR(member_.Follow(std::move(schedule)));
+  if (watermarks_ == nullptr)
+    return Status::Aborted("a response has a schedule that nobody can follow");
+  HVD_RETURN_IF_ERROR(member_.Follow(std::move(schedule), watermarks_->batches().base()));
   if (root() != nullptr) BeginReview();
-  at_gate_ = {};
-  at_gate_.policy = policy;
-  at_gate_.quiet_since = at_gate_.voted = now;
-  for (const std::vector<negotiate::Slot>& batch : member_.follower()->schedule().batches)
-    at_gate_.payloads.push_back(PayloadOf(batch));
-  ExpectPayload();
+  following_ = {};
+  following_.policy = policy;
+  following_.quiet_since = following_.waits_since = now;
+  std::vector<size_t> payloads;
+  for (const std::vector<negotiate::Slot>& batch : member_.epoch()->schedule().batches)
+    payloads.push_back(PayloadOf(batch));
+  watermarks_->Begin(std::move(payloads));
   return Status::Ok();
 }
 
-// What each vote for a batch carries; 0: it is too large, or of a kind that has to travel itself.
+// What each mark carries of a batch; 0: it is too large, or of a kind that has to travel itself.
 // Then every rank computes it whole, which it may have been told not to.
 size_t ProcessSet::PayloadOf(const std::vector<negotiate::Slot>& batch) const {
-  size_t most = gate_->most_payload();
-  if (at_gate_.policy.direct_bytes >= 0)
-    most = std::min(most, static_cast<size_t>(at_gate_.policy.direct_bytes));
+  size_t most = watermarks_->most_payload();
+  if (following_.policy.direct_bytes >= 0)
+    most = std::min(most, static_cast<size_t>(following_.policy.direct_bytes));
   size_t bytes = 0;
   for (const negotiate::Slot& slot : batch) {
     const negotiate::Request& request = member_.RequestOf(slot.id);
@@ -55,99 +57,113 @@ size_t ProcessSet::PayloadOf(const std::vector<negotiate::Slot>& batch) const {
   return bytes;
 }
 
-void ProcessSet::ExpectPayload() {
-  at_gate_.payload_bytes = at_gate_.payloads[member_.follower()->next_batch()];
-  gate_->Expect(at_gate_.payload_bytes);
+// Runs as many batches as it can.
+Status ProcessSet::Follow(Micros now, bool* moved) {
+  for (;;) {
+    *moved |= Publish(now);
+    watermarks_->Look(moved);
+    const bool runs = watermarks_->all().ready > member_.epoch()->passed();
+    if (!runs && watermarks_->all().over()) return LeaveSchedule(now, moved);
+    if (!runs) break;
+    *moved = true;
+    HVD_RETURN_IF_ERROR(RunScheduled(now));
+  }
+  TellWhereItWaits(now);
+  return Status::Ok();
 }
 
-// Whether this rank has submitted all of the next batch. A vote that carries data reads them, so
-// what comes before the batch and writes there has to end first.
-bool ProcessSet::MayVote() const {
-  const Follower& follower = *member_.follower();
-  if (!follower.Ready() || at_gate_.payload_bytes == 0) return follower.Ready();
+// What this rank is ready for, or that it goes no further. False: nothing is new.
+bool ProcessSet::Publish(Micros now) {
+  if (watermarks_->own().ended()) return false;
+  if (Departs(now)) {
+    watermarks_->End();
+    return true;
+  }
+  const Epoch& epoch = *member_.epoch();
+  const uint64_t published = watermarks_->own().ready;
+  if (epoch.complete() == published) return false;
+  const negotiate::Batches& batches = watermarks_->batches();
+  const uint64_t ready = std::min(epoch.complete(), batches.Reach(epoch.passed()));
+  if (ready == published) return false;
+  const size_t payload = batches.PayloadOf(ready);
+  if (payload > 0 && !MayRead()) return false;
+  if (payload > 0) Pack(epoch, payload, &payload_);
+  if (published == epoch.passed()) following_.waits_since = now;
+  watermarks_->Publish(ready, payload_.data());
+  return true;
+}
+
+// A mark that carries data reads them, so what comes before the batch and writes there has to end
+// first.
+bool ProcessSet::MayRead() const {
   bool readable = true;
-  follower.ForEachOfNext(
-      [&](const Handle& handle) { readable = readable && !executor_.WritesToInputOf(handle); });
+  member_.epoch()->ForEachOfNext(
+      [&](const HandlePtr& handle) { readable = readable && !executor_.WritesToInputOf(*handle); });
   return readable;
 }
 
-// A batch with nothing to carry has no bytes to read.
-void ProcessSet::Vote(bool may_run) {
-  if (may_run && at_gate_.payload_bytes > 0)
-    Pack(*member_.follower(), at_gate_.payload_bytes, &payload_);
-  gate_->Vote(may_run, payload_.data());
-}
-
-// Passes as many gates as it can.
-Status ProcessSet::Follow(Micros now, bool* moved) {
-  for (;;) {
-    const Gate::Verdict verdict = gate_->Look(moved);
-    if (verdict == Gate::Verdict::kPoisoned) return LeaveSchedule(now, moved);
-    if (!gate_->voted()) {
-      const bool departs = Departs(now);
-      if (!departs && !MayVote()) return Status::Ok();
-      *moved = true;
-      Vote(!departs);
-      at_gate_.voted = now;
-    } else if (verdict == Gate::Verdict::kPassed) {
-      *moved = true;
-      HVD_RETURN_IF_ERROR(RunScheduled(now));
-    } else {
-      TellWhereItWaits(now);
-      return Status::Ok();
-    }
-  }
-}
-
-// Whether this rank's program does something else than the schedule says, or what no vote can
+// Whether this rank's program does something else than the schedule says, or what no mark can
 // carry.
 bool ProcessSet::Departs(Micros now) {
   if (member_.departs()) return true;
-  const Follower& follower = *member_.follower();
-  if (review_.due() && follower.next_batch() == 0) return true;
-  if (at_gate_.payload_bytes > 0 && follower.Ready() && ReadsItsOwnResults(follower)) return true;
-  if (follower.Ready() || std::exchange(at_gate_.placed, follower.placed()) != follower.placed()) {
-    at_gate_.quiet_since = now;
-  }
-  return Impatient() && now >= at_gate_.quiet_since + Patience();
+  const Epoch& epoch = *member_.epoch();
+  const uint64_t published = watermarks_->own().ready;
+  if (review_.due() && epoch.EndsStep(published)) return true;
+  if (published > epoch.passed()) return false;
+  const bool carries = epoch.Ready() && watermarks_->batches().PayloadOf(epoch.passed() + 1) > 0;
+  return (carries && ReadsItsOwnResults(epoch)) || Impatient(now);
 }
 
-bool ProcessSet::Impatient() const { return member_.follower()->pending() > 0; }
+// Whether it has waited for long enough for the rest of the next batch.
+bool ProcessSet::Impatient(Micros now) {
+  const Epoch& epoch = *member_.epoch();
+  const bool fills = std::exchange(following_.filled, epoch.filled()) != epoch.filled();
+  if (epoch.Ready() || fills) following_.quiet_since = now;
+  return epoch.pending() > 0 && now >= following_.quiet_since + Patience();
+}
 
 Micros ProcessSet::Patience() const { return member_.waits() ? kPatienceOfWaiter : kPatience; }
 
-Micros ProcessSet::GateDeadline() const {
-  if (member_.follower() == nullptr) return -1;
-  if (gate_->voted()) return at_gate_.told ? -1 : at_gate_.voted + kTellsAfter;
-  return Impatient() ? at_gate_.quiet_since + Patience() : -1;
+Micros ProcessSet::ScheduleDeadline() const {
+  const Epoch* epoch = member_.epoch();
+  if (epoch == nullptr) return -1;
+  if (watermarks_->own().ready > epoch->passed())
+    return following_.told ? -1 : following_.waits_since + kTellsAfter;
+  return epoch->pending() > 0 ? following_.quiet_since + Patience() : -1;
 }
 
+// The batches that all members are ready for.
 Status ProcessSet::RunScheduled(Micros now) {
-  std::vector<Decided> decided = member_.follower()->TakeBatch();
-  const Gate::Last last = root() != nullptr ? gate_->last() : Gate::Last();
-  if (last.member.known()) {
-    std::string* name = root()->NoteLate(last.member, last.since_us, last.voted_us);
-    if (name != nullptr) *name = decided.front().handle->name();
+  const Epoch& epoch = *member_.epoch();
+  NoteLate();
+  following_.quiet_since = following_.waits_since = now;
+  following_.told = false;
+  while (epoch.passed() < watermarks_->all().ready) {
+    const bool carried = watermarks_->batches().PayloadOf(epoch.passed() + 1) > 0;
+    std::vector<Decided> decided = member_.TakeBatch();
+    Count(counters_->gates);
+    Count(counters_->scheduled, decided.size());
+    if (events_ != nullptr) {
+      events_->MarkCycle();
+      for (const Decided& one : decided) events_->Phase(one.handle->id, kQueuePhase);
+    }
+    Watermarks* const carrier = carried ? watermarks_.get() : nullptr;
+    HVD_RETURN_IF_ERROR(executor_.Add(std::move(decided), following_.policy, carrier));
+    if (root() != nullptr) review_.Passed(epoch.Ready());
   }
-  Count(counters_->gates);
-  Count(counters_->scheduled, decided.size());
-  at_gate_.quiet_since = now;
-  at_gate_.told = false;
-  if (events_ != nullptr) {
-    events_->MarkCycle();
-    for (const Decided& one : decided) events_->Phase(one.handle->id, kQueuePhase);
-  }
-  const Gate* carrier = at_gate_.payload_bytes > 0 ? gate_.get() : nullptr;
-  HVD_RETURN_IF_ERROR(executor_.Add(std::move(decided), at_gate_.policy, carrier));
-  gate_->Advance();
-  ExpectPayload();
-  if (root() != nullptr) review_.Passed(member_.follower()->Ready());
   return Status::Ok();
+}
+
+void ProcessSet::NoteLate() {
+  const Watermarks::Last last = root() == nullptr ? Watermarks::Last() : watermarks_->last();
+  if (!last.member.known()) return;
+  std::string* name = root()->NoteLate(last.member, last.since_us, last.published_us);
+  if (name != nullptr) *name = member_.RequestOf(member_.epoch()->next().front().id).name;
 }
 
 void ProcessSet::BeginReview() {
   std::vector<int64_t> bytes;
-  for (const std::vector<negotiate::Slot>& batch : member_.follower()->schedule().batches) {
+  for (const std::vector<negotiate::Slot>& batch : member_.epoch()->schedule().batches) {
     int64_t& of_batch = bytes.emplace_back(0);
     for (const negotiate::Slot& slot : batch)
       of_batch += negotiate::BytesOf(member_.RequestOf(slot.id));
@@ -157,11 +173,11 @@ void ProcessSet::BeginReview() {
 
 Status ProcessSet::LeaveSchedule(Micros now, bool* moved) {
   *moved = true;
-  if (!gate_->voted()) Vote(false);
-  gate_->Advance();
   Count(counters_->schedules_left);
-  const uint64_t batches = member_.follower()->batches();
-  const uint64_t unnamed = member_.follower()->unnamed();
+  const uint64_t passed = member_.epoch()->passed();
+  const uint64_t batches = passed - watermarks_->batches().base();
+  const uint64_t unnamed = member_.epoch()->unnamed();
+  watermarks_->Leave(passed);
   member_.Leave();
   node_->Resume(batches, unnamed);
   for (auto& [child, message] : std::exchange(early_, {})) {
@@ -171,20 +187,22 @@ Status ProcessSet::LeaveSchedule(Micros now, bool* moved) {
 }
 
 void ProcessSet::TellWhereItWaits(Micros now) {
-  if (at_gate_.told || now < at_gate_.voted + kTellsAfter) return;
-  at_gate_.told = true;
+  const uint64_t passed = member_.epoch()->passed();
+  const bool waits = watermarks_->own().ready > passed;
+  if (!waits || following_.told || now < following_.waits_since + kTellsAfter) return;
+  following_.told = true;
   AnnounceMessage message;
-  message.epoch = member_.epoch();
-  message.waits_at = gate_->number();
+  message.epoch = member_.epochs();
+  message.waits_for = passed + 1;
   (void)node_->Announce(kSelf, std::move(message), now);  // cannot fail: it is sound
 }
 
 std::vector<negotiate::Unready> ProcessSet::Pending(Micros now) const {
-  const Follower* follower = member_.follower();
-  if (follower == nullptr) return root()->Pending(now);
-  auto gated =
-      root()->Gated(gate_->number(), member_.RequestOf(follower->NextId()), follower->unnamed());
-  return gated ? std::vector{*std::move(gated)} : std::vector<negotiate::Unready>();
+  const Epoch* epoch = member_.epoch();
+  if (epoch == nullptr) return root()->Pending(now);
+  auto unready = root()->WaitedFor(epoch->passed() + 1, member_.RequestOf(epoch->next().front().id),
+                                   epoch->unnamed());
+  return unready ? std::vector{*std::move(unready)} : std::vector<negotiate::Unready>();
 }
 
 }  // namespace hvd

@@ -13,22 +13,22 @@ size_t PayloadBytes(const negotiate::Request& request) {
 }
 
 // What lies between two tensors is zero: nothing of this process's memory travels.
-void Pack(const Follower& follower, size_t bytes, std::vector<std::byte>* payload) {
+void Pack(const Epoch& epoch, size_t bytes, std::vector<std::byte>* payload) {
   payload->assign(bytes, std::byte{0});
   auto to = payload->begin();
-  follower.ForEachOfNext([&](const Handle& handle) {
-    for (const TensorBuffer& buffer : handle.entry.buffers) {
+  epoch.ForEachOfNext([&](const HandlePtr& handle) {
+    for (const TensorBuffer& buffer : handle->entry.buffers) {
       std::copy_n(buffer.input, buffer.input_bytes, to);
       to += static_cast<std::ptrdiff_t>(PayloadBytes(buffer.input_bytes));
     }
   });
 }
 
-bool ReadsItsOwnResults(const Follower& follower) {
+bool ReadsItsOwnResults(const Epoch& epoch) {
   std::vector<std::pair<const std::byte*, const std::byte*>> written;  // begin and end
   bool reads = false;
-  follower.ForEachOfNext([&](const Handle& handle) {
-    const std::vector<TensorBuffer>& buffers = handle.entry.buffers;
+  epoch.ForEachOfNext([&](const HandlePtr& handle) {
+    const std::vector<TensorBuffer>& buffers = handle->entry.buffers;
     for (const TensorBuffer& buffer : buffers) {
       const std::byte* const end = buffer.input + buffer.input_bytes;
       reads = reads || std::any_of(written.begin(), written.end(), [&](const auto& range) {

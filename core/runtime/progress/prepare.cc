@@ -80,7 +80,7 @@ Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
 
 }  // namespace
 
-Status Executor::Add(std::vector<Decided> decided, const Policy& policy, const Gate* gate) {
+Status Executor::Add(std::vector<Decided> decided, const Policy& policy, Watermarks* carrier) {
   std::vector<Part> parts;
   parts.reserve(decided.size());
   std::vector<HandlePtr> last;
@@ -100,7 +100,7 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy, const G
     for (size_t i : group) together.push_back(std::move(parts[i]));
     Job job = MakeJob(std::move(together), policy);
     HVD_RETURN_IF_ERROR(CheckServed(job.spec));
-    if (gate != nullptr) Gather(*gate, &job);
+    if (carrier != nullptr) Gather(carrier, &job);
     waiting_.push_back(std::move(job));
   }
   // Who has waited for a barrier may count on all that was started before it; and as long as a join
@@ -112,23 +112,23 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy, const G
 Status Executor::Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last) {
   const HandlePtr& handle = decided.handle;
   const negotiate::Request& request = handle->entry.request;
-  if (!decided.decision.error.empty()) {
-    Complete(handle, {Code::kMismatch, decided.decision.error});
+  if (!decided.error.empty()) {
+    Complete(handle, {Code::kMismatch, decided.error});
     return Status::Ok();
   }
   if (request.tensors.empty()) {
     last->push_back(handle);
     if (request.kind != OpKind::kJoin) return Status::Ok();
-    return Numbers(decided.decision.sizes, &handle->outputs.emplace_back());
+    return Numbers(decided.sizes, &handle->outputs.emplace_back());
   }
   double prescale = request.prescale;
-  if (decided.decision.partial) HVD_RETURN_IF_ERROR(PrescaleAhead(handle.get(), &prescale));
+  if (decided.partial) HVD_RETURN_IF_ERROR(PrescaleAhead(handle.get(), &prescale));
   handle->running = request.tensors.size();
   for (size_t t = 0; t < request.tensors.size(); ++t) {
     Part& part = parts->emplace_back(Part{handle, t, prescale, {}});
     if (HasResultSizes(request.kind)) {
       part.sizes = std::make_unique<ResultSizes>();
-      HVD_RETURN_IF_ERROR(FindResultSizes(request, handle->name(), t, decided.decision.sizes,
+      HVD_RETURN_IF_ERROR(FindResultSizes(request, handle->name(), t, decided.sizes,
                                           members_.size(), position_.value(), part.sizes.get()));
     }
     if (request.kind != OpKind::kAlltoall) HVD_RETURN_IF_ERROR(PrepareOutput(part));
@@ -190,11 +190,11 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   return job;
 }
 
-void Executor::Gather(const Gate& gate, Job* job) const {
+void Executor::Gather(Watermarks* carrier, Job* job) const {
   Count(counters_->carried, job->parts.size());
   std::vector<std::byte>& gathered = job->spec.gathered;
   for (Position member(0); member.value() < members_.size(); member = Next(member)) {
-    const std::byte* payload = gate.PayloadOf(member);
+    const std::byte* payload = carrier->PayloadOf(member);
     for (const Part& part : job->parts) {
       const std::byte* input = payload + part.in_payload;
       const int64_t bytes = part.handle->entry.buffers[part.tensor].input_bytes;

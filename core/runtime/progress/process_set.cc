@@ -19,11 +19,10 @@ void Trace(uint32_t set, const std::vector<Decided>& decided) {
   for (const Decided& one : decided) {
     const negotiate::Request& request = one.handle->entry.request;
     const std::string name = request.name.empty() ? "unnamed" : "'" + Shown(request.name) + "'";
-    Log(LogLevel::kTrace, std::string("process set ") + std::to_string(set) + ": " +
-                              Name(request.kind) + ' ' + name + ", " +
-                              std::to_string(negotiate::BytesOf(request)) +
-                              " bytes, in a batch of " + std::to_string(decided.size()) +
-                              (one.decision.error.empty() ? "" : ": the ranks disagree"));
+    Log(LogLevel::kTrace,
+        std::string("process set ") + std::to_string(set) + ": " + Name(request.kind) + ' ' + name +
+            ", " + std::to_string(negotiate::BytesOf(request)) + " bytes, in a batch of " +
+            std::to_string(decided.size()) + (one.error.empty() ? "" : ": the ranks disagree"));
   }
 }
 
@@ -39,35 +38,40 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       events_(events),
       member_(options.id, options.members, options.members.Find(options.rank), queue, counters,
               events),
-      policy_{options.fusion_threshold, options.direct_bytes},
       executor_(options.members, options.members.Find(options.rank), std::move(wires.backends),
                 waker, queue, counters, events),
-      gate_(std::move(wires.gate)),
+      watermarks_(std::move(wires.watermarks)),
       place_(topology_.TreePlaceOf(options.members.Find(options.rank))) {
   negotiate::SequencerOptions sequencing = options.sequencer;
   sequencing.members = options.members;
   sequencing.cache = options.cache_capacity > 0;
   sequencing.cache_capacity = options.cache_capacity;
-  if (gate_ == nullptr || options.members.size() == 1) sequencing.learning.repeats = 0;
-  node_ = MakeTreeNode(sequencing, place_, control_.get(), counters);
+  if (watermarks_ == nullptr || options.members.size() == 1) sequencing.learning.repeats = 0;
+  node_ = std::make_unique<TreeNode>(sequencing, place_, control_.get(), counters);
+  if (root() != nullptr) root()->SetPolicy({options.fusion_threshold, options.direct_bytes});
   if (root() != nullptr && options.autotune && options.members.size() > 1) StartTuning();
 }
 
 Status ProcessSet::Tick(Micros now, bool* moved) {
-  const bool follows = member_.follower() != nullptr;
+  const bool follows = member_.epoch() != nullptr;
   if (!follows) HVD_RETURN_IF_ERROR(Announce(now, moved));
   control_->Progress(moved);
   HVD_RETURN_IF_ERROR(HearChildren(now, moved));
   if (!follows) HVD_RETURN_IF_ERROR(HearResponses(now, moved));
-  // A schedule that has just begun may have its first batch here.
-  if (member_.follower() != nullptr) HVD_RETURN_IF_ERROR(Follow(now, moved));
+  // A schedule that has just begun may have its first batch here. What others still say of one that
+  // was left must not hold up what they say next.
+  if (member_.epoch() != nullptr) {
+    HVD_RETURN_IF_ERROR(Follow(now, moved));
+  } else if (watermarks_ != nullptr) {
+    watermarks_->Look(moved);
+  }
   node_->Report(now, moved);
   if (control_->corrupt().known()) {
     return Refuse(control_->corrupt(),
                   Status::Aborted("its stream of control messages is out of step"));
   }
-  if (gate_ != nullptr && gate_->corrupt().known()) {
-    return Refuse(gate_->corrupt(), Status::Aborted("its votes at a gate are out of step"));
+  if (watermarks_ != nullptr && watermarks_->corrupt().known()) {
+    return Refuse(watermarks_->corrupt(), Status::Aborted("its watermark cannot be right"));
   }
   const Status advanced = executor_.Advance(moved);
   if (!advanced.ok()) return executor_.culprit().known() ? RefuseWords(advanced) : advanced;
@@ -98,8 +102,8 @@ Status ProcessSet::HearChildren(Micros now, bool* moved) {
 
 // While this rank follows a schedule, another may have left it.
 Status ProcessSet::TakeIn(size_t child, AnnounceMessage message, Micros now) {
-  const bool follows = member_.follower() != nullptr && message.epoch == member_.epoch();
-  if (follows && message.waits_at == 0) {
+  const bool follows = member_.epoch() != nullptr && message.epoch == member_.epochs();
+  if (follows && message.waits_for == 0) {
     early_.emplace_back(child, std::move(message));
     return Status::Ok();
   }
@@ -162,13 +166,12 @@ void ProcessSet::TraceReady(const AnnounceMessage& message, size_t child) const 
 
 Status ProcessSet::HearResponses(Micros now, bool* moved) {
   for (;;) {
-    Policy policy = policy_;  // carrying out the response may change it
     std::optional<Response> response;
-    Status status = node_->Next(now, &policy, &response);
+    Status status = node_->Next(now, &response);
     if (status.ok() && !response) return Status::Ok();
     *moved = true;
     if (!status.ok()) return place_.parent.known() ? Refuse(place_.parent, status) : status;
-    HVD_RETURN_IF_ERROR(RefuseDecision(CarryOut(*std::move(response), policy, now)));
+    HVD_RETURN_IF_ERROR(RefuseDecision(CarryOut(*std::move(response), now)));
   }
 }
 
@@ -189,11 +192,12 @@ Status ProcessSet::RefuseDecision(const Status& why) {
                          root + " and " + parent + " are sound, then restart the job.");
 }
 
-Status ProcessSet::CarryOut(Response response, const Policy& policy, Micros now) {
+Status ProcessSet::CarryOut(Response response, Micros now) {
   Count(counters_->responses);
   std::vector<Decided> decided;
   negotiate::Schedule schedule = std::exchange(response.schedule, {});
   const bool forgets = response.forgets;
+  const Policy policy = response.policy;
   HVD_RETURN_IF_ERROR(member_.Match(std::move(response), &decided));
   if (Logs(LogLevel::kTrace)) Trace(options_.id, decided);
   if (autotune_) Tune(decided, now);
@@ -217,9 +221,9 @@ void ProcessSet::StartTuning() {
 void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
   bool changed = false;
   for (const Decided& one : decided) {
-    if (!one.decision.error.empty()) continue;
+    if (!one.error.empty()) continue;
     const bool named = one.handle->ordinal == 0;
-    const uint32_t id = named ? one.decision.id : negotiate::kNoId;
+    const uint32_t id = named ? one.id : negotiate::kNoId;
     changed |= autotune_->Add(id, negotiate::BytesOf(one.handle->entry.request), now);
   }
   counters_->autotune_samples.store(static_cast<uint64_t>(autotune_->samples()),
@@ -234,7 +238,7 @@ void ProcessSet::Tune(const std::vector<Decided>& decided, Micros now) {
 // tuning.
 void ProcessSet::UseTuned() {
   const Tuned& values = autotune_->values();
-  policy_ = {values.fusion_threshold, values.direct_bytes};
+  root()->SetPolicy({values.fusion_threshold, values.direct_bytes});
   const negotiate::SequencerOptions& usual = options_.sequencer;
   const int64_t bytes = values.fusion_threshold > 0 ? values.fusion_threshold : usual.batch_bytes;
   root()->SetLimits(

@@ -11,8 +11,8 @@
 #include "base/topology.h"
 #include "negotiate/schedule_review.h"
 #include "runtime/control/control.h"
-#include "runtime/control/gate.h"
 #include "runtime/control/member.h"
+#include "runtime/control/watermarks.h"
 #include "runtime/progress/executor.h"
 #include "runtime/progress/tree_node.h"
 #include "runtime/tune/run.h"
@@ -36,7 +36,7 @@ struct ProcessSetWires {
   Topology topology;
   std::unique_ptr<Window> window;
   std::unique_ptr<Control> control;
-  std::unique_ptr<Gate> gate;                      // null: no schedule is ever followed
+  std::unique_ptr<Watermarks> watermarks;          // null: no schedule is ever followed
   std::vector<std::unique_ptr<Backend>> backends;  // see Executor
 };
 
@@ -60,10 +60,10 @@ class ProcessSet {
 
   // When Tick has something to do though nothing arrives; -1 = never.
   negotiate::Micros Deadline() const {
-    return Earlier(Earlier(node_->Deadline(), GateDeadline()), executor_.Deadline());
+    return Earlier(Earlier(node_->Deadline(), ScheduleDeadline()), executor_.Deadline());
   }
   // Nothing waits to be sent.
-  bool idle() const { return control_->idle() && (gate_ == nullptr || gate_->idle()); }
+  bool idle() const { return control_->idle() && (watermarks_ == nullptr || watermarks_->idle()); }
   // Whether this rank has something in flight here, or unsent.
   bool busy() const { return submitted_ != executor_.completed() || !idle(); }
   bool active = false;  // see SetTable
@@ -76,9 +76,9 @@ class ProcessSet {
   // Null but on the root of the tree.
   negotiate::Coordinator* root() const { return node_->root(); }
   // Whether others need this rank's engine though its program does nothing here: they announce to
-  // it, or it passes their votes on.
+  // it, or it passes their marks on.
   bool relays() const {
-    return place_.children.size() > 1 || (gate_ != nullptr && gate_->relays());
+    return place_.children.size() > 1 || (watermarks_ != nullptr && watermarks_->relays());
   }
   // On the root: what some members wait for, and others have not submitted; the oldest first.
   std::vector<negotiate::Unready> Pending(negotiate::Micros now) const;
@@ -100,21 +100,21 @@ class ProcessSet {
   Status TakeIn(size_t child, negotiate::AnnounceMessage message, negotiate::Micros now);
   void TraceReady(const negotiate::AnnounceMessage& message, size_t child) const;
   Status HearResponses(negotiate::Micros now, bool* moved);
-  Status CarryOut(negotiate::Response response, const Policy& policy, negotiate::Micros now);
+  Status CarryOut(negotiate::Response response, negotiate::Micros now);
 
   // following.cc
   Status BeginSchedule(negotiate::Schedule schedule, const Policy& policy, negotiate::Micros now);
   Status Follow(negotiate::Micros now, bool* moved);
+  bool Publish(negotiate::Micros now);
   bool Departs(negotiate::Micros now);
-  void BeginReview();
-  bool Impatient() const;
+  bool Impatient(negotiate::Micros now);
   negotiate::Micros Patience() const;
-  negotiate::Micros GateDeadline() const;
+  negotiate::Micros ScheduleDeadline() const;
   Status RunScheduled(negotiate::Micros now);
   size_t PayloadOf(const std::vector<negotiate::Slot>& batch) const;
-  void ExpectPayload();
-  bool MayVote() const;
-  void Vote(bool may_run);
+  bool MayRead() const;
+  void BeginReview();
+  void NoteLate();
   Status LeaveSchedule(negotiate::Micros now, bool* moved);
   void TellWhereItWaits(negotiate::Micros now);
 
@@ -129,24 +129,21 @@ class ProcessSet {
   Counters* counters_;
   EventSink* events_;
   Member member_;
-  Policy policy_;                        // of the root
-  std::optional<AutotuneRun> autotune_;  // likewise, while it tunes
+  std::optional<AutotuneRun> autotune_;  // of the root, while it tunes
   Executor executor_;
 
   // While a schedule is followed.
-  struct AtGate {
+  struct Following {
     Policy policy{};                    // of its batches
-    negotiate::Micros quiet_since = 0;  // the latest submission, or the latest gate
-    negotiate::Micros voted = 0;        // when this rank has, at this gate
-    uint64_t placed = 0;                // operations, when last looked at
-    bool told = false;                  // that this rank waits here
-    std::vector<size_t> payloads;       // bytes that a vote carries, by batch
-    size_t payload_bytes = 0;           // of the next one
+    negotiate::Micros quiet_since = 0;  // the latest submission, or the latest batch that has run
+    negotiate::Micros waits_since = 0;  // since this rank is ready for the next batch
+    uint64_t filled = 0;                // operations, when last looked at
+    bool told = false;                  // that this rank waits there
   };
-  std::unique_ptr<Gate> gate_;
-  AtGate at_gate_{};
+  std::unique_ptr<Watermarks> watermarks_;
+  Following following_{};
   negotiate::ScheduleReview review_;  // of the root
-  std::vector<std::byte> payload_;    // of a vote, reused
+  std::vector<std::byte> payload_;    // of a mark, reused
   // What children that have left the schedule already announce.
   std::vector<std::pair<size_t, negotiate::AnnounceMessage>> early_;
 

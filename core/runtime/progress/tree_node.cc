@@ -1,7 +1,5 @@
 #include "runtime/progress/tree_node.h"
 
-#include <cstring>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,145 +8,73 @@ namespace hvd {
 using negotiate::AnnounceMessage;
 using negotiate::Response;
 
-namespace {
-
-// A response travels behind the root's policy: what follows from it must be equal on all members,
-// whatever their own settings are, and from the same response on when it changes.
-void Encode(const Response& response, const Policy& policy, std::string* bytes) {
-  bytes->assign(reinterpret_cast<const char*>(&policy), sizeof policy);
-  negotiate::Encode(response, bytes);
-}
-
-Status Decode(std::string_view bytes, Policy* policy, Response* response) {
-  if (bytes.size() < sizeof *policy) return Status::Aborted("a response is too short");
-  std::memcpy(policy, bytes.data(), sizeof *policy);
-  return negotiate::Decode(bytes.substr(sizeof *policy), response);
-}
-
-std::vector<negotiate::MergerOptions::Child> ChildrenAt(const Topology::TreePlace& place,
-                                                        const Members& members) {
-  std::vector<negotiate::MergerOptions::Child> children;
-  for (const Topology::TreePlace::Child& child : place.children)
-    children.push_back({members[child.at], child.below});
-  return children;
-}
-
-class Leaf : public TreeNode {
- public:
-  Leaf(Control* control, Counters* counters) : control_(control), counters_(counters) {}
-
-  Status Announce(size_t /*child*/, AnnounceMessage message, Micros /*now*/) override {
-    Send(message);
-    return Status::Ok();
-  }
-
-  Status Next(Micros /*now*/, Policy* policy, std::optional<Response>* response) override {
-    if (!control_->TakeResponse(&scratch_)) return Status::Ok();
-    return Decode(scratch_, policy, &response->emplace());
-  }
-
- private:
-  void Send(const AnnounceMessage& message) {
-    scratch_.clear();
-    negotiate::Encode(message, &scratch_);
-    control_->Announce(scratch_);
-    Count(counters_->control_messages);
-  }
-
-  Control* const control_;
-  Counters* const counters_;
-  std::string scratch_;  // message bytes, reused
-};
-
-class Inner : public TreeNode {
- public:
-  Inner(negotiate::MergerOptions options, Control* control, Counters* counters)
-      : merger_(std::move(options)), control_(control), counters_(counters) {}
-
-  Status Announce(size_t child, AnnounceMessage message, Micros now) override {
-    return merger_.Announce(child, std::move(message), now);
-  }
-
-  void Report(Micros now, bool* moved) override {
-    merger_.Look(now);
-    for (AnnounceMessage message; merger_.Take(&message);) {
-      *moved = true;
-      scratch_.clear();
-      negotiate::Encode(message, &scratch_);
-      control_->Announce(scratch_);
-      Count(counters_->control_messages);
-    }
-  }
-
-  Status Next(Micros /*now*/, Policy* policy, std::optional<Response>* response) override {
-    if (!control_->TakeResponse(&scratch_)) return Status::Ok();
-    HVD_RETURN_IF_ERROR(Decode(scratch_, policy, &response->emplace()));
-    HVD_RETURN_IF_ERROR(merger_.Pass(**response));
-    control_->Publish(scratch_);
-    Count(counters_->control_messages);
-    return Status::Ok();
-  }
-
-  void Resume(uint64_t /*batches*/, uint64_t unnamed) override { merger_.Resume(unnamed); }
-  Micros Deadline() const override { return merger_.Deadline(); }
-  const negotiate::Merger* merger() const override { return &merger_; }
-
- private:
-  negotiate::Merger merger_;
-  Control* const control_;
-  Counters* const counters_;
-  std::string scratch_;
-};
-
-class Root : public TreeNode {
- public:
-  Root(const negotiate::SequencerOptions& options,
-       std::vector<negotiate::MergerOptions::Child> children, Control* control, Counters* counters)
-      : alone_(options.members.size() == 1),
-        coordinator_(options, std::move(children)),
-        control_(control),
-        counters_(counters) {}
-
-  Status Announce(size_t child, AnnounceMessage message, Micros now) override {
-    return coordinator_.Announce(child, std::move(message), now);
-  }
-
-  Status Next(Micros now, Policy* policy, std::optional<Response>* response) override {
-    *response = coordinator_.Next(now);
-    if (!*response || alone_) return Status::Ok();
-    Encode(**response, *policy, &scratch_);
-    control_->Publish(scratch_);
-    Count(counters_->control_messages);
-    return Status::Ok();
-  }
-
-  void Resume(uint64_t batches, uint64_t unnamed) override {
-    coordinator_.Resume(batches, unnamed);
-  }
-  Micros Deadline() const override { return coordinator_.Deadline(); }
-  const negotiate::Merger* merger() const override { return &coordinator_.merger(); }
-  negotiate::Coordinator* root() override { return &coordinator_; }
-
- private:
-  const bool alone_;
-  negotiate::Coordinator coordinator_;
-  Control* const control_;
-  Counters* const counters_;
-  std::string scratch_;
-};
-
-}  // namespace
-
-std::unique_ptr<TreeNode> MakeTreeNode(const negotiate::SequencerOptions& options,
-                                       const Topology::TreePlace& place, Control* control,
-                                       Counters* counters) {
-  if (place.children.empty()) return std::make_unique<Leaf>(control, counters);
-  auto children = ChildrenAt(place, options.members);
-  if (!place.parent.known())
-    return std::make_unique<Root>(options, std::move(children), control, counters);
+TreeNode::TreeNode(const negotiate::SequencerOptions& options, const Topology::TreePlace& place,
+                   Control* control, Counters* counters)
+    : alone_(options.members.size() == 1), control_(control), counters_(counters) {
   negotiate::MergerOptions merging;
-  merging.children = std::move(children);
-  return std::make_unique<Inner>(std::move(merging), control, counters);
+  for (const Topology::TreePlace::Child& child : place.children)
+    merging.children.push_back({options.members[child.at], child.below});
+  if (merging.children.empty()) return;
+  if (place.parent.known()) {
+    inner_.emplace(std::move(merging));
+  } else {
+    root_.emplace(options, std::move(merging.children));
+  }
+}
+
+Status TreeNode::Announce(size_t child, AnnounceMessage message, Micros now) {
+  if (root_) return root_->Announce(child, std::move(message), now);
+  if (inner_) return inner_->Announce(child, std::move(message), now);
+  Send(message);
+  return Status::Ok();
+}
+
+void TreeNode::Report(Micros now, bool* moved) {
+  if (!inner_) return;
+  inner_->Look(now);
+  for (AnnounceMessage message; inner_->Take(&message);) {
+    *moved = true;
+    Send(message);
+  }
+}
+
+Status TreeNode::Next(Micros now, std::optional<Response>* response) {
+  if (root_) {
+    *response = root_->Next(now);
+    if (!*response || alone_) return Status::Ok();
+    scratch_.clear();
+    negotiate::Encode(**response, &scratch_);
+    Publish();
+    return Status::Ok();
+  }
+  if (!control_->TakeResponse(&scratch_)) return Status::Ok();
+  HVD_RETURN_IF_ERROR(negotiate::Decode(scratch_, &response->emplace()));
+  if (!inner_) return Status::Ok();
+  HVD_RETURN_IF_ERROR(inner_->Pass(**response));
+  Publish();
+  return Status::Ok();
+}
+
+void TreeNode::Resume(uint64_t batches, uint64_t unnamed) {
+  if (root_) root_->Resume(batches, unnamed);
+  if (inner_) inner_->Resume(unnamed);
+}
+
+TreeNode::Micros TreeNode::Deadline() const {
+  if (root_) return root_->Deadline();
+  return inner_ ? inner_->Deadline() : -1;
+}
+
+void TreeNode::Send(const AnnounceMessage& message) {
+  scratch_.clear();
+  negotiate::Encode(message, &scratch_);
+  control_->Announce(scratch_);
+  Count(counters_->control_messages);
+}
+
+void TreeNode::Publish() {
+  control_->Publish(scratch_);
+  Count(counters_->control_messages);
 }
 
 }  // namespace hvd

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <optional>
+#include <string>
 
 #include "base/rank.h"
 #include "base/topology.h"
 #include "negotiate/coordinator.h"
 #include "runtime/control/control.h"
 #include "runtime/operation/counters.h"
-#include "runtime/progress/executor.h"
 
 namespace hvd {
 
@@ -20,32 +19,40 @@ class TreeNode {
  public:
   using Micros = negotiate::Micros;
 
-  virtual ~TreeNode() = default;
+  TreeNode(const negotiate::SequencerOptions& options, const Topology::TreePlace& place,
+           Control* control, Counters* counters);
 
-  // What a child announces; the first one is this rank itself.
-  virtual Status Announce(size_t child, negotiate::AnnounceMessage message, Micros now) = 0;
+  // What a child announces; the first one is this rank itself, and of a leaf the only one.
+  Status Announce(size_t child, negotiate::AnnounceMessage message, Micros now);
   // Tells the parent what there is to tell.
-  virtual void Report(Micros /*now*/, bool* /*moved*/) {}
+  void Report(Micros now, bool* moved);
 
   // The next response that this rank carries out, if there is one; those below it get it, too.
-  // `policy`: behind which the response travels; the root's own goes in.
-  virtual Status Next(Micros now, Policy* policy, std::optional<negotiate::Response>* response) = 0;
+  Status Next(Micros now, std::optional<negotiate::Response>* response);
 
   // This rank has left a schedule; see Coordinator::Resume.
-  virtual void Resume(uint64_t /*batches*/, uint64_t /*unnamed*/) {}
+  void Resume(uint64_t batches, uint64_t unnamed);
 
   // When Report or Next has something to do though nothing arrives; -1 = never.
-  virtual Micros Deadline() const { return -1; }
+  Micros Deadline() const;
 
   // Null where nobody announces but this rank.
-  virtual const negotiate::Merger* merger() const { return nullptr; }
+  const negotiate::Merger* merger() const {
+    return root_ ? &root_->merger() : inner_ ? &*inner_ : nullptr;
+  }
   // Null but on the root.
-  virtual negotiate::Coordinator* root() { return nullptr; }
-};
+  negotiate::Coordinator* root() { return root_ ? &*root_ : nullptr; }
 
-// By the place of this rank, over `control`.
-std::unique_ptr<TreeNode> MakeTreeNode(const negotiate::SequencerOptions& options,
-                                       const Topology::TreePlace& place, Control* control,
-                                       Counters* counters);
+ private:
+  void Send(const negotiate::AnnounceMessage& message);
+  void Publish();
+
+  std::optional<negotiate::Coordinator> root_;  // on the root
+  std::optional<negotiate::Merger> inner_;      // on an inner node
+  const bool alone_;                            // in the set
+  Control* const control_;
+  Counters* const counters_;
+  std::string scratch_;  // message bytes, reused
+};
 
 }  // namespace hvd

@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "negotiate/epoch.h"
+#include "negotiate/marks.h"
 #include "random.h"
 #include "requests.h"
 #include "sim_tree.h"
@@ -44,12 +45,6 @@ struct Operation {
   size_t step;
 };
 
-// One batch of the schedule, for all.
-struct Gate {
-  int votes = 0;
-  bool poisoned = false;
-};
-
 class World;
 
 // A rank: its member and, if it has one, its node of the tree.
@@ -72,6 +67,9 @@ class Rank {
   void WaitInVain();
   void Announce(const Operation& operation);
   void Place(const Operation& operation);
+  void Publish();
+  Marks HearMarks();
+  void Run(uint64_t last);
   void Finish(const std::string& name, uint64_t ordinal);
   void Leave();
   void Send(AnnounceMessage message);
@@ -86,10 +84,10 @@ class Rank {
   uint64_t ordinal_ = 0;
   ResponseCache cache_{100};
   uint64_t epochs_ = 0;
-  std::optional<Epoch> epoch_;
+  std::optional<Epoch<Operation>> epoch_;
+  Batches batches_;
+  std::vector<Marks> heard_;  // by rank
   bool departs_ = false;
-  bool voted_ = false;
-  size_t gate_ = 0;
   bool joined_ = false;
   bool finished_ = false;
   uint64_t number_ = 0;
@@ -113,6 +111,7 @@ class World {
       }
     }
     up.resize(static_cast<size_t>(ranks) + leaders.size());
+    marks.resize(static_cast<size_t>(ranks));
   }
 
   void Run() {
@@ -143,7 +142,7 @@ class World {
   }
   void TakeIn(SimTree::Place at, AnnounceMessage message) {
     const Rank& leader = ranks[static_cast<size_t>(leaders[static_cast<size_t>(at.node)])];
-    if (leader.follows() && message.epoch == leader.epochs() && message.waits_at == 0) {
+    if (leader.follows() && message.epoch == leader.epochs() && message.waits_for == 0) {
       early.emplace_back(at, std::move(message));
       return;
     }
@@ -169,7 +168,7 @@ class World {
   std::vector<int> leaders;  // by node
   std::vector<std::deque<std::string>> up;
   std::vector<std::pair<SimTree::Place, AnnounceMessage>> early;
-  std::vector<Gate> gates;
+  std::vector<Marks> marks;  // by rank, as published
   Micros now = 0;
 
  private:
@@ -276,7 +275,7 @@ void Rank::Announce(const Operation& operation) {
 void Rank::Place(const Operation& operation) {
   const auto place = epoch_->Next(cache_.Find(operation.request), operation.ordinal != 0);
   departs_ = departs_ || !place;
-  if (!departs_) epoch_->Fill(*place);
+  if (!departs_) epoch_->Fill(*place, operation);
 }
 
 void Rank::Finish(const std::string& name, uint64_t ordinal) {
@@ -315,41 +314,63 @@ void Rank::Hear(const std::string& bytes) {
   }
   if (response.schedule.empty()) return;
   ++epochs_;
-  epoch_.emplace(response.schedule, cache_.size());
+  // Some batches carry data, so that nobody is ready for one behind it before it has run.
+  std::vector<size_t> payloads;
+  for (const std::vector<Slot>& batch : response.schedule.batches)
+    payloads.push_back(batch.front().id % 3 == 0 ? 8 : 0);
+  epoch_.emplace(response.schedule, cache_.size(), batches_.base());
+  batches_.Begin(std::move(payloads));
+  heard_.assign(world_->ranks.size(), {batches_.base(), kNoEnd});
+  world_->marks[static_cast<size_t>(rank_)] = {batches_.base(), kNoEnd};
   departs_ = joined_;
   for (const Operation& operation : undecided_) Place(operation);
 }
 
 void Rank::Look() {
   if (!epoch_) return;
-  if (world_->gates.size() <= gate_) world_->gates.resize(gate_ + 1);
-  Gate& gate = world_->gates[gate_];
-  if (!voted_ && !gate.poisoned) {
-    if (!departs_ && !epoch_->Ready()) return;
-    voted_ = true;
-    gate.poisoned |= departs_;
-    gate.votes += departs_ ? 0 : 1;
+  Publish();
+  const Marks all = HearMarks();
+  EXPECT_TRUE(all.ready >= epoch_->passed());
+  Run(all.ready);
+  if (all.over()) Leave();
+}
+
+void Rank::Publish() {
+  Marks& own = world_->marks[static_cast<size_t>(rank_)];
+  if (own.end != kNoEnd) return;
+  if (departs_) return void(own.end = own.ready);
+  own.ready = std::min(epoch_->complete(), batches_.Reach(epoch_->passed()));
+}
+
+// Of some of the others only what they published some time ago.
+Marks Rank::HearMarks() {
+  Marks& own = world_->marks[static_cast<size_t>(rank_)];
+  Marks all = own;
+  for (size_t rank = 0; rank < heard_.size(); ++rank) {
+    const Marks& marks = world_->marks[rank];
+    if (marks.ready >= batches_.base() && world_->random().OneIn(2)) heard_[rank] = marks;
+    if (rank != static_cast<size_t>(rank_)) all.Add(heard_[rank]);
   }
-  const bool passed = gate.votes == static_cast<int>(world_->ranks.size());
-  if (!gate.poisoned && !passed) return;
-  ++gate_;
-  voted_ = false;
-  if (gate.poisoned) return Leave();
-  for (size_t place = epoch_->first(); place < epoch_->first() + epoch_->length(); ++place) {
-    const Slot& slot = epoch_->At(place);
-    const auto first = std::find_if(undecided_.begin(), undecided_.end(), [&](const Operation& o) {
-      return (o.ordinal != 0) == slot.unnamed && cache_.Find(o.request) == slot.id;
+  if (all.end == kNoEnd || own.end != kNoEnd || world_->random().OneIn(2)) return all;
+  own.end = own.ready;
+  all.Add(own);
+  return all;
+}
+
+void Rank::Run(uint64_t last) {
+  while (epoch_->passed() < last) {
+    epoch_->Pass([&](const Slot& slot, const Operation& operation) {
+      EXPECT_EQ(slot.id, cache_.Find(operation.request));
+      Finish(operation.request.name, operation.ordinal);
+      ++ran_;
     });
-    if (first == undecided_.end()) return check::Fail(__FILE__, __LINE__, "a batch is incomplete");
-    undecided_.erase(first);
-    ++ran_;
   }
-  epoch_->Pass();
 }
 
 void Rank::Leave() {
-  const uint64_t batches = epoch_->passed();
+  const uint64_t batches = epoch_->passed() - batches_.base();
   const uint64_t unnamed = epoch_->unnamed();
+  batches_.End(epoch_->passed());
   epoch_.reset();
   departs_ = false;
   if (node >= 0) world_->Resume(node, batches, unnamed);

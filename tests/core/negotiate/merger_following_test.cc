@@ -25,11 +25,11 @@ struct Node {
     message.epoch = epoch;
     return merger.Announce(child, std::move(message), 0);
   }
-  Status SayGated(size_t child, uint64_t gate, Positions gated, Micros now = 0) {
+  Status SayWaits(size_t child, uint64_t batch, Positions waiters, Micros now = 0) {
     AnnounceMessage message;
     message.epoch = 1;
-    message.waits_at = gate;
-    message.gated = std::move(gated);
+    message.waits_for = batch;
+    message.waiters = std::move(waiters);
     return merger.Announce(child, std::move(message), now);
   }
   Merger merger;
@@ -67,23 +67,23 @@ TEST(Following, CountsUnnamedOperationsOn) {
 TEST(Following, TellsWhoWaitsAtTheLatestGate) {
   Node node;
   node.merger.Follow();
-  ASSERT_OK(node.SayGated(0, 4, {}, 10));
+  ASSERT_OK(node.SayWaits(0, 4, {}, 10));
   AnnounceMessage told = node.Take();
-  EXPECT_EQ(told.waits_at, 4u);
+  EXPECT_EQ(told.waits_for, 4u);
   EXPECT_EQ(told.epoch, 1u);
-  EXPECT_TRUE(told.gated == Positions{0});
-  ASSERT_OK(node.SayGated(1, 4, {2}, 20));
-  EXPECT_TRUE(node.Take().gated == (Positions{0, 2}));
-  EXPECT_EQ(node.merger.gated().since, 10);
-  ASSERT_OK(node.SayGated(1, 5, {1}, 30));
-  ASSERT_OK(node.SayGated(1, 4, {1, 2}, 40));
+  EXPECT_TRUE(told.waiters == Positions{0});
+  ASSERT_OK(node.SayWaits(1, 4, {2}, 20));
+  EXPECT_TRUE(node.Take().waiters == (Positions{0, 2}));
+  EXPECT_EQ(node.merger.waiters().since, 10);
+  ASSERT_OK(node.SayWaits(1, 5, {1}, 30));
+  ASSERT_OK(node.SayWaits(1, 4, {1, 2}, 40));
   told = node.Take();
-  EXPECT_EQ(told.waits_at, 5u);
-  EXPECT_TRUE(told.gated == Positions{1});
+  EXPECT_EQ(told.waits_for, 5u);
+  EXPECT_TRUE(told.waiters == Positions{1});
   EXPECT_FALSE(node.merger.Take(&told));
-  EXPECT_FALSE(node.SayGated(0, 6, {0}).ok());
-  EXPECT_FALSE(node.SayGated(1, 6, {}).ok());
-  EXPECT_FALSE(node.SayGated(1, 6, {0, 1}).ok());
+  EXPECT_FALSE(node.SayWaits(0, 6, {0}).ok());
+  EXPECT_FALSE(node.SayWaits(1, 6, {}).ok());
+  EXPECT_FALSE(node.SayWaits(1, 6, {0, 1}).ok());
 }
 
 }  // namespace

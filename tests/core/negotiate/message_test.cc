@@ -117,8 +117,8 @@ AnnounceMessage RandomAnnounce(Random* random) {
   if (random->OneIn(3)) message.last = RandomPosition(random);
   if (random->OneIn(3)) message.waiting = RandomWaiting(random);
   if (random->OneIn(2)) message.epoch = RandomNumber(random, ~uint64_t{0});
-  if (random->OneIn(2)) message.waits_at = RandomNumber(random, ~uint64_t{0});
-  if (message.waits_at != 0 && random->OneIn(2)) message.gated = RandomPositions(random);
+  if (random->OneIn(2)) message.waits_for = RandomNumber(random, ~uint64_t{0});
+  if (message.waits_for != 0 && random->OneIn(2)) message.waiters = RandomPositions(random);
   message.announcements.resize(random->Below(8));
   for (Announcement& announcement : message.announcements) {
     if (random->OneIn(2)) {
@@ -152,6 +152,8 @@ Schedule RandomSchedule(Random* random) {
 Response RandomResponse(Random* random) {
   Response response;
   response.number = RandomNumber(random, ~uint64_t{0});
+  response.policy.fusion_threshold = static_cast<int64_t>(RandomNumber(random, ~uint64_t{0}));
+  response.policy.direct_bytes = static_cast<int64_t>(RandomNumber(random, ~uint64_t{0}));
   if (random->OneIn(2)) {
     response.last_joined =
         GlobalRank(static_cast<int32_t>(RandomNumber(random, std::numeric_limits<int32_t>::max())));
@@ -222,13 +224,13 @@ bool Same(const AnnounceMessage& a, const AnnounceMessage& b) {
          a.joined == b.joined && a.last == b.last && SameList(a.announcements, b.announcements) &&
          a.waiting.has_value() == b.waiting.has_value() &&
          (!a.waiting || SameList(*a.waiting, *b.waiting)) && a.epoch == b.epoch &&
-         a.waits_at == b.waits_at && a.gated == b.gated;
+         a.waits_for == b.waits_for && a.waiters == b.waiters;
 }
 
 bool Same(const Response& a, const Response& b) {
   return a.number == b.number && a.last_joined == b.last_joined &&
          SameList(a.decisions, b.decisions) && a.schedule.batches == b.schedule.batches &&
-         a.forgets == b.forgets;
+         a.forgets == b.forgets && a.policy == b.policy;
 }
 
 // Into `used`, whose old content must not show through.

@@ -182,10 +182,20 @@ TEST(Schedule, CanBeSwitchedOff) {
 }
 
 // The place that the next operation of this id takes; nothing when there is none.
-std::optional<size_t> Fill(Epoch* epoch, uint32_t id, bool unnamed = false) {
+std::optional<size_t> Fill(Epoch<uint32_t>* epoch, uint32_t id, bool unnamed = false) {
   const auto place = epoch->Next(id, unnamed);
-  if (place) epoch->Fill(*place);
+  if (place) epoch->Fill(*place, id);
   return place;
+}
+
+// The ids of what runs.
+std::vector<uint32_t> Pass(Epoch<uint32_t>* epoch) {
+  std::vector<uint32_t> ids;
+  epoch->Pass([&](const Slot& slot, uint32_t operation) {
+    EXPECT_EQ(slot.id, operation);
+    ids.push_back(operation);
+  });
+  return ids;
 }
 
 Schedule Of(const std::vector<std::vector<Slot>>& batches) {
@@ -195,24 +205,23 @@ Schedule Of(const std::vector<std::vector<Slot>>& batches) {
 }
 
 TEST(Epoch, IsReadyWhenAllOfTheNextBatchIsSubmitted) {
-  Epoch epoch(Of({{{0}, {1}}, {{2}}}), 4);
+  Epoch<uint32_t> epoch(Of({{{0}, {1}}, {{2}}}), 4);
   EXPECT_FALSE(epoch.Ready());
   EXPECT_EQ(*Fill(&epoch, 2, false), size_t{2});
   EXPECT_EQ(*Fill(&epoch, 1, false), size_t{1});
   EXPECT_FALSE(epoch.Ready());
   EXPECT_EQ(*Fill(&epoch, 0, false), size_t{0});
+  EXPECT_EQ(epoch.complete(), 2u);
+  EXPECT_TRUE(Pass(&epoch) == std::vector<uint32_t>({0, 1}));
   EXPECT_TRUE(epoch.Ready());
-  EXPECT_EQ(epoch.length(), size_t{2});
-  epoch.Pass();
-  EXPECT_TRUE(epoch.Ready());
-  EXPECT_EQ(epoch.first(), size_t{2});
-  epoch.Pass();
+  EXPECT_EQ(epoch.next_batch(), size_t{1});
+  EXPECT_TRUE(Pass(&epoch) == std::vector<uint32_t>({2}));
   EXPECT_FALSE(epoch.Ready());
   EXPECT_EQ(epoch.passed(), 2u);
 }
 
 TEST(Epoch, HasNoPlaceForOthers) {
-  Epoch epoch(Of({{{0}, {1, true}}}), 4);
+  Epoch<uint32_t> epoch(Of({{{0}, {1, true}}}), 4);
   EXPECT_FALSE(Fill(&epoch, 2, false));
   EXPECT_FALSE(Fill(&epoch, 9, false));
   EXPECT_FALSE(Fill(&epoch, 1, false));
@@ -221,7 +230,7 @@ TEST(Epoch, HasNoPlaceForOthers) {
 }
 
 TEST(Epoch, KeepsTheOrderOfUnnamedOperations) {
-  Epoch epoch(Of({{{0, true}, {1, true}}, {{0, true}}}), 2);
+  Epoch<uint32_t> epoch(Of({{{0, true}, {1, true}}, {{0, true}}}), 2);
   EXPECT_FALSE(Fill(&epoch, 1, true));
   for (const size_t place : {0, 1, 2, 0, 1, 2}) {  // also beyond the next step
     const auto filled = Fill(&epoch, place == 1 ? 1 : 0, true);
@@ -230,23 +239,23 @@ TEST(Epoch, KeepsTheOrderOfUnnamedOperations) {
   }
   for (int i = 0; i < 4; ++i) {
     EXPECT_TRUE(epoch.Ready());
-    epoch.Pass();
+    (void)Pass(&epoch);
   }
   EXPECT_EQ(epoch.unnamed(), 6u);
   EXPECT_FALSE(epoch.Ready());
 }
 
 TEST(Epoch, GivesANameThatComesSeveralTimesItsPlacesInTurn) {
-  Epoch epoch(Of({{{0}}, {{1}}, {{0}}, {{2}}}), 3);
+  Epoch<uint32_t> epoch(Of({{{0}}, {{1}}, {{0}}, {{2}}}), 3);
   for (int step = 0; step < 3; ++step) {
     EXPECT_EQ(*Fill(&epoch, 0, false), size_t{0});
-    epoch.Pass();
+    (void)Pass(&epoch);
     EXPECT_EQ(*Fill(&epoch, 1, false), size_t{1});
-    epoch.Pass();
+    (void)Pass(&epoch);
     EXPECT_EQ(*Fill(&epoch, 0, false), size_t{2});
-    epoch.Pass();
+    (void)Pass(&epoch);
     EXPECT_EQ(*Fill(&epoch, 2, false), size_t{3});
-    epoch.Pass();
+    (void)Pass(&epoch);
   }
 }
 
@@ -263,7 +272,7 @@ TEST(Epoch, PassesWhatIsSubmittedWhateverTheOrder) {
       if (batches.empty() || random() % 2 == 0) batches.emplace_back();
       batches.back().push_back({id});
     }
-    Epoch epoch(Of(batches), ids);
+    Epoch<uint32_t> epoch(Of(batches), ids);
     std::vector<bool> pending(ids, false);
     size_t next = 0;
     for (int i = 0; i < 300; ++i) {
@@ -278,7 +287,7 @@ TEST(Epoch, PassesWhatIsSubmittedWhateverTheOrder) {
       ASSERT_EQ(epoch.Ready(), ready);
       if (!ready) continue;
       for (const Slot& slot : batch) pending[slot.id] = false;
-      epoch.Pass();
+      (void)Pass(&epoch);
       next = (next + 1) % batches.size();
     }
   }

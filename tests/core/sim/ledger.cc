@@ -142,7 +142,7 @@ void Ledger::NoteSteps(int rank, const CollectiveSpec& spec, Meeting* meeting) {
   }
 }
 
-// What votes have carried here is what each member has submitted for this step.
+// What marks have carried here is what each member has submitted for this step.
 void Ledger::CheckGathered(size_t set, const CollectiveSpec& spec, const Meeting& meeting) const {
   auto from = spec.gathered.begin();
   for (const int member : plan_->sets[set].members) {
@@ -156,11 +156,11 @@ void Ledger::CheckGathered(size_t set, const CollectiveSpec& spec, const Meeting
       const bool right = unknown || std::all_of(from, end, [&](std::byte byte) {
                            return byte == MarkOf(tensor, member, step->second.first);
                          });
-      if (!right) Violate("a vote has carried other data than its member's");
+      if (!right) Violate("a mark has carried other data than its member's");
       from = end;
     }
   }
-  if (from != spec.gathered.end()) Violate("votes have carried more than the inputs");
+  if (from != spec.gathered.end()) Violate("marks have carried more than the inputs");
 }
 
 // All have submitted it who take part in its step, and it runs once.

@@ -23,7 +23,7 @@ class Ledger {
   // An operation has ended on a rank.
   void Ended(int rank, const Submission& submission, size_t step, bool failed);
 
-  // Stands for the memory of an operation's tensor on a rank. Nobody reads it but to let votes
+  // Stands for the memory of an operation's tensor on a rank. Nobody reads it but to let marks
   // carry it: so it has a mark of each time that it is submitted.
   static std::byte* MemoryOf(size_t op, size_t tensor, int rank);
   static void MarkMemory(size_t op, size_t tensor, int rank, size_t step);

@@ -64,18 +64,16 @@ std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& r
     std::shared_ptr<SharedMemory> memory = job_->memory[id][host];
     wires.window = std::make_unique<SimWindow>(&job_->world, std::move(memory), rank_);
     const int of_set = wires.topology.HostOf(position);
-    bool made =
+    const bool made =
         MakeWindowControl(wires.window.get(), wires.topology.OnHost(of_set), &wires.control).ok();
-    made =
-        made && (wires.topology.hosts() == 1 ? MakeWindowGate(wires.window.get(), &wires.gate)
-                                             : MakeHostGate(wires.window.get(), &transport_, id,
-                                                            members, wires.topology, &wires.gate))
-                    .ok();
     if (!made) Violate("a window cannot be made");
   }
   wires.control =
       MakeTreeControl(std::move(wires.control), &transport_, id, members, wires.topology, position);
-  if (wires.gate == nullptr) wires.gate = MakeTransportGate(&transport_, id, members);
+  if (!Watermarks::Make(wires.window.get(), &transport_, id, members, wires.topology, position,
+                        &wires.watermarks)
+           .ok())
+    Violate("watermarks cannot be made");
   wires.backends.push_back(std::make_unique<SimBackend>(job_, rank_, id));
   ProcessSetOptions options;
   options.id = id;

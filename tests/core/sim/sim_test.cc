@@ -21,8 +21,8 @@ TEST(Simulation, NoRuleIsBroken) {
   EXPECT_TRUE(sum.schedules_left > 1000);
 }
 
-// Over links, poison gets through ranks whose programs compute, and their engines sleep until the
-// next heartbeat.
+// Over links, a last word gets through ranks whose programs compute, and their engines sleep until
+// a next heartbeat.
 TEST(Simulation, AReportNamesWhoHangsThoughOthersLeaveTheSchedule) {
   Shape shape;
   shape.ranks_per_host = 1;

@@ -101,7 +101,7 @@ double TimeStep(Member* member) {
   size_t taken = 0;
   for (const HandlePtr& handle : handles) {
     member->Add(handle);
-    if (member->follower()->Ready()) taken += member->follower()->TakeBatch().size();
+    if (member->epoch()->Ready()) taken += member->TakeBatch().size();
   }
   const double took = NanosSince(begin);
   if (taken != kTensors || member->departs()) std::abort();
@@ -123,7 +123,7 @@ int main() {
               by_id.announce);
   std::printf("match with a response, %u tensors      %6.1f ns per tensor\n", kTensors,
               by_id.match);
-  if (!member.Follow(Steps()).ok()) std::abort();
+  if (!member.Follow(Steps(), 0).ok()) std::abort();
   double best = 1e18;
   for (int i = 0; i < kRounds; ++i) best = std::min(best, TimeStep(&member));
   std::printf("follow a learned schedule, %u tensors  %6.1f ns per tensor\n", kTensors, best);

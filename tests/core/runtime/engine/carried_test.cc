@@ -1,4 +1,4 @@
-// Random programs of small allreduces, most of whose data travel with votes: of every type and
+// Random programs of small allreduces, most of whose data travel with marks: of every type and
 // operation, with and without names, alone and in groups, over sets that overlap.
 
 #include <algorithm>

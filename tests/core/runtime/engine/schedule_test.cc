@@ -74,7 +74,7 @@ TEST(LearnedSchedule, SendsNoControlMessageOnceStepsRepeat) {
   }
 }
 
-// In every step: two small tensors, which votes carry, among one that is too large for that.
+// In every step: two small tensors, which marks carry, among one that is too large for that.
 void ReduceRandom(Engine& engine, int rank, int size, int step) {
   const auto of = [step](int r, size_t tensor) {
     std::mt19937 random(static_cast<uint32_t>(1000 * step + 10 * r) +
@@ -100,7 +100,7 @@ void ReduceRandom(Engine& engine, int rank, int size, int step) {
   }
 }
 
-TEST(LearnedSchedule, HasItsVotesCarryWhatIsSmall) {
+TEST(LearnedSchedule, HasItsMarksCarryWhatIsSmall) {
   for (const Wires wires : kAllWires) {
     for (const int size : {2, 3, 5}) {
       Cluster cluster(size, wires);

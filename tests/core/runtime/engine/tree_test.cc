@@ -207,9 +207,9 @@ TEST(Tree, CarriesWhatTheRootMustKnowOfAStall) {
       {}, config);
 }
 
-// Over links votes reach a rank by way of others. Rank 1 computes, so the poison of rank 0 has to
-// get through its engine to rank 3, which would count as absent otherwise.
-TEST(Tree, ARankThatComputesPassesVotesOn) {
+// Over links marks reach a rank by way of others. Rank 1 computes, so the last word of rank 0 may
+// have to get through its engine to others, which would count as absent otherwise.
+TEST(Tree, ARankThatComputesPassesMarksOn) {
   Config config;
   config.stall_check_disable = true;
   config.stall_shutdown_seconds = 4;
@@ -218,7 +218,7 @@ TEST(Tree, ARankThatComputesPassesVotesOn) {
     std::mt19937 random(static_cast<unsigned>(rank));
     for (int step = 0; step < 10; ++step) Step(engine, rank, Everybody(4), 1, &random);
     EXPECT_TRUE(engine.CountersNow().at("gates") > 0);
-    // The others vote that the next batch may run before rank 0 does something else.
+    // The others are ready for the next batch before rank 0 does something else.
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(7));
     if (rank == 1) return;

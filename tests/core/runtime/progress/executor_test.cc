@@ -49,7 +49,7 @@ class Lone {
 
   Status Decide(const std::vector<HandlePtr>& handles) {
     std::vector<Decided> decided;
-    for (const HandlePtr& handle : handles) decided.push_back({handle, {}});
+    for (const HandlePtr& handle : handles) decided.push_back({handle});
     return executor_.Add(std::move(decided), kPolicy);
   }
 

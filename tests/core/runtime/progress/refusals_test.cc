@@ -23,8 +23,7 @@ std::string ResponseWith(const std::function<void(negotiate::Response*)>& change
   decision.name = "w";
   decision.sizes = {1, 4, 2};
   change(&response);
-  const Policy policy{128 << 20, -1};
-  std::string bytes(reinterpret_cast<const char*>(&policy), sizeof policy);
+  std::string bytes;
   negotiate::Encode(response, &bytes);
   return bytes;
 }
@@ -54,8 +53,8 @@ TEST(Refusals, OfAResponseNameTheSequencersRank) {
   const std::vector<std::pair<const char*, std::string>> forged = {
       {"nothing", ""},
       {"short", "abc"},
-      {"no version", std::string(sizeof(Policy), '\0')},
-      {"version", std::string(sizeof(Policy), '\0') + "\x09\x01\x00\x00"},
+      {"no version", std::string("\0", 1)},
+      {"version", "\x09\x01"},
       {"trailing", ResponseWith([](Response*) {}) + "x"},
       {"number", ResponseWith([](Response* r) { r->number = 2; })},
       {"own row larger", ResponseWith([](Response* r) {

@@ -41,7 +41,8 @@ struct Place {
     negotiate::SequencerOptions options;
     options.members = {4, 5, 6, 7};
     const Topology topology({0, 0, 1, 1}, true);
-    node = MakeTreeNode(options, topology.TreePlaceOf(Position(position)), &control, &counters);
+    const auto place = topology.TreePlaceOf(Position(position));
+    node = std::make_unique<TreeNode>(options, place, &control, &counters);
   }
 
   Status Say(size_t child) {
@@ -62,11 +63,10 @@ struct Place {
       ASSERT_OK(parent->node->Announce(child, std::move(message), 0));
     }
   }
-  Status Next(std::optional<Response>* response) { return node->Next(1 << 30, &policy, response); }
+  Status Next(std::optional<Response>* response) { return node->Next(1 << 30, response); }
 
   CarriedControl control;
   Counters counters;
-  Policy policy{1, 2};
   std::unique_ptr<TreeNode> node;
 };
 
@@ -88,7 +88,7 @@ TEST(TreeNode, RootAndInnerAndLeavesDecideTogether) {
   ASSERT_OK(below.Say(0));
   below.Pass(&inner, 1);
   inner.Pass(&root, 2);
-  root.policy = {7, 8};
+  root.node->root()->SetPolicy({7, 8});
   ASSERT_OK(root.Next(&response));
   ASSERT_TRUE(response.has_value());
   EXPECT_EQ(response->decisions[0].name, "w");
@@ -97,12 +97,12 @@ TEST(TreeNode, RootAndInnerAndLeavesDecideTogether) {
   inner.control.responses.push_back(root.control.published[0]);
   ASSERT_OK(inner.Next(&response));
   EXPECT_EQ(response->decisions[0].name, "w");
-  EXPECT_EQ(inner.policy.direct_bytes, 8);
+  EXPECT_EQ(response->policy.direct_bytes, 8);
   EXPECT_TRUE(inner.control.published == root.control.published);  // byte for byte
   below.control.responses.push_back(inner.control.published[0]);
   ASSERT_OK(below.Next(&response));
   EXPECT_EQ(response->number, 1u);
-  EXPECT_EQ(below.policy.fusion_threshold, 7);
+  EXPECT_EQ(response->policy.fusion_threshold, 7);
   response.reset();
   ASSERT_OK(below.Next(&response));
   EXPECT_FALSE(response.has_value());
