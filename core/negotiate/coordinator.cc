@@ -96,14 +96,17 @@ void Coordinator::AddJoin(std::vector<Unready>* pending) const {
   join.absent = absent.RanksIn(members_);
 }
 
+std::string Coordinator::NameOf(const Request& next, uint64_t unnamed) const {
+  return next.name.empty() ? PublicName(next.kind, merger_.unnamed_base() + unnamed) : next.name;
+}
+
 std::optional<Unready> Coordinator::WaitedFor(uint64_t batch, const Request& next,
                                               uint64_t unnamed) const {
   const Merger::Waiters& waiters = merger_.waiters();
   const Positions absent = merger_.below().Without(waiters.members);
   if (waiters.batch != batch || absent.empty()) return std::nullopt;
   Unready unready;
-  const uint64_t ordinal = merger_.unnamed_base() + unnamed;
-  unready.name = next.name.empty() ? PublicName(next.kind, ordinal) : next.name;
+  unready.name = NameOf(next, unnamed);
   unready.kind = next.kind;
   unready.since = waiters.since;
   unready.ready = waiters.members.RanksIn(members_);

@@ -42,8 +42,10 @@ class Coordinator {
   // Oldest first. Who has joined is not absent; while nothing else is pending, the join itself is,
   // since the others have done something last.
   std::vector<Unready> Pending(Micros now) const;
-  // While a schedule is followed: who is ready for the batch of this number, and who is not.
-  // `next`: an operation of it, with so many unnamed ones of the schedule before it.
+  // For people. `next`: an operation of the schedule, with so many unnamed ones of it before.
+  std::string NameOf(const Request& next, uint64_t unnamed) const;
+  // While a schedule is followed: who is ready for the batch of this number, which begins with
+  // `next`, and who is not.
   std::optional<Unready> WaitedFor(uint64_t batch, const Request& next, uint64_t unnamed) const;
 
   const Merger& merger() const { return merger_; }

@@ -68,11 +68,12 @@ void Gossip::Look(bool* moved) {
   while (!under_way_.empty() && under_way_.front().transfer.done) under_way_.pop_front();
   bool news = false;
   for (Hop& hop : hops_) {
-    while (hop.receiving.done && Hear(&hop, &news)) Post(&hop);
+    while (hop.receiving.done && Hear(&hop, &news)) {
+      Post(&hop);
+      *moved = true;  // what lies behind it on the link can come now
+    }
   }
-  if (!news) return;
-  *moved = true;
-  TellAll();
+  if (news) TellAll();
 }
 
 // False: it is not to be taken yet, or never.

@@ -182,7 +182,7 @@ Marks Watermarks::MarkOf(size_t place) {
 Marks Watermarks::Understood(uint64_t word, uint64_t most, Position writer) {
   Marks marks{batches_.base(), kNoEnd};
   if (word / 2 < marks.ready) return marks;
-  if (word / 2 > most) {
+  if (word / 2 > most || word / 2 < all_.ready) {
     corrupt_ = writer;
     return marks;
   }

@@ -158,7 +158,9 @@ void ProcessSet::NoteLate() {
   const Watermarks::Last last = root() == nullptr ? Watermarks::Last() : watermarks_->last();
   if (!last.member.known()) return;
   std::string* name = root()->NoteLate(last.member, last.since_us, last.published_us);
-  if (name != nullptr) *name = member_.RequestOf(member_.epoch()->next().front().id).name;
+  if (name == nullptr) return;
+  const auto& epoch = *member_.epoch();
+  *name = root()->NameOf(member_.RequestOf(epoch.next().front().id), epoch.unnamed());
 }
 
 void ProcessSet::BeginReview() {
