@@ -69,6 +69,13 @@ struct AlltoallSender {
   int64_t largest = 0;  // part of any rank, itself included
 };
 
+// How the memory of one piece is shared among the ranks of the set, in their order: bytes.
+struct Shares {
+  std::vector<int64_t> to;    // what each rank gets of the input; alltoall, reducescatter
+  std::vector<int64_t> from;  // what each rank brings to the output; allgather, alltoall
+  bool operator==(const Shares& o) const { return to == o.to && from == o.from; }
+};
+
 // A whole collective as the backend sees it: several fused tensors, one kind, all of the host or
 // all of GPUs. Ranks are positions in the process set.
 struct CollectiveSpec {
@@ -86,15 +93,9 @@ struct CollectiveSpec {
   std::vector<DeviceOrder>
       order;  // by piece; empty on the host, whose memory may be touched at once
   std::shared_ptr<const DeviceEnd>* end = nullptr;  // of a device: set by a machine that is done
-  // By piece, for n ranks; empty for the other kinds:
-  // - allgather: n numbers, what each rank contributes. A piece's output holds all, in rank order.
-  // - alltoall: 2 * n numbers, what this rank sends to each rank and then what each sends to it. A
-  //   piece's input holds this rank's parts in the order of the receivers (and then perhaps bytes
-  //   that are not sent), its output what arrives in the order of the senders.
-  // - reducescatter: n numbers, the part of the input that each rank gets reduced; they add up to
-  // the input,
-  //   in rank order. A piece's output holds this rank's part only.
-  std::vector<std::vector<int64_t>> rank_bytes;
+  // By piece; empty where all ranks have all of it. Behind what an alltoall sends, an input may go
+  // on with bytes that are not sent.
+  std::vector<Shares> shares;
   std::vector<AlltoallSender> senders;  // alltoall: by rank
   // Allreduce: the inputs of all members, one after the other, each that of all pieces; empty where
   // they have yet to be exchanged.

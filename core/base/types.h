@@ -53,6 +53,12 @@ struct Reduction {
   double prescale = 1.0;
   double postscale = 1.0;
   int64_t divisor = 1;
+
+  // Where inputs are combined in several passes: of those that read them, of those between, and of
+  // those that make the result.
+  Reduction First() const { return {dtype, op, prescale, 1.0, 1}; }
+  Reduction Between() const { return {dtype, op, 1.0, 1.0, 1}; }
+  Reduction Last() const { return {dtype, op, 1.0, postscale, divisor}; }
 };
 
 // Whether an operation does arithmetic with a ReduceOp.

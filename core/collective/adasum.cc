@@ -106,7 +106,7 @@ class Adasum : public StepMachine {
       part.sequence = sequence | static_cast<uint64_t>(parts_.size()) << 48;
       part.pieces = {piece};
       parts_.push_back(start(part));
-      part.rank_bytes.clear();
+      part.shares.clear();
       part.senders.clear();
     };
     std::vector<int64_t> slices;
@@ -123,7 +123,7 @@ class Adasum : public StepMachine {
     for (const Round& round : rounds_) {
       add(OpKind::kAllreduce, {dots, dots, static_cast<int64_t>(round.size() * sizeof(Dots))});
     }
-    part.rank_bytes.push_back(std::move(slices));
+    part.shares.push_back({{}, std::move(slices)});
     add(OpKind::kAllgather, {Result(), piece_.output, slice_.length() * element_});
   }
 

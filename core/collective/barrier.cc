@@ -2,29 +2,26 @@
 
 #include "collective/transport_collectives.h"
 #include "collective/window/collectives.h"
+#include "collective/window/operation.h"
 
 namespace hvd {
 
 namespace {
 
+// No slot is written, so none has to come back first.
 class WindowBarrier : public StepMachine {
  public:
-  explicit WindowBarrier(Board* board) : board_(board), operation_(board->NextOperation()) {}
+  explicit WindowBarrier(Board* board) : board_(board), operation_(board, 0) {}
 
   Step Advance() override {
-    if (!begun_) {
-      if (!board_->MayBegin(operation_)) return Step::kBlocked;
-      board_->Begin(operation_);
-      begun_ = true;
-    }
-    while (arrived_ < board_->size() && board_->HasBegun(arrived_, operation_)) ++arrived_;
+    if (!operation_.Begin()) return Step::kBlocked;
+    while (arrived_ < board_->size() && operation_.HasBegun(arrived_)) ++arrived_;
     return arrived_ == board_->size() ? Step::kDone : Step::kBlocked;
   }
 
  private:
   Board* const board_;
-  const uint64_t operation_;
-  bool begun_ = false;
+  ChunkedOperation operation_;
   int arrived_ = 0;  // the ranks below have begun
 };
 

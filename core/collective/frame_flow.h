@@ -1,10 +1,9 @@
 #pragma once
 
-#include <array>
 #include <vector>
 
-#include "collective/communicator.h"
 #include "collective/piece_stream.h"
+#include "collective/queues.h"
 
 namespace hvd {
 
@@ -16,61 +15,96 @@ struct Frame {
   int64_t end = 0;
   uint32_t number = 0;  // among the frames of its operation; equal on all ranks
   size_t bytes() const { return static_cast<size_t>(end - begin); }
+  bool spread() const { return begin < end && !stream->HasInOne(begin, end); }  // over tensors
 };
+using Frames = std::vector<Frame>;
 
 // Cuts a stream in frames, numbered from `first` on.
-std::vector<Frame> Cut(const PieceStream& stream, int64_t frame_bytes, uint32_t first);
+Frames Cut(const PieceStream& stream, int64_t frame_bytes, uint32_t first);
 
-// The links that an operation uses in one direction.
-struct Flow {
-  const Communicator* comm = nullptr;
-  uint64_t sequence = 0;
-  // Room for kInFlight frames of every peer; null where each frame lies in one piece.
-  std::byte* scratch = nullptr;
-};
-
-// The frames that one peer sends, in their order, on their way into the outputs: straight, or by
-// way of scratch where a frame is spread over several tensors. A receive waits for nothing but the
-// arrival of earlier ones, so no frame stays at the head of a link.
-class FrameReceiver {
+// The frames that go one way between two ranks, in their order: straight from and into the tensors,
+// or by way of room of their own where they are spread over several.
+class FrameFlow {
  public:
-  FrameReceiver(int peer, std::vector<Frame> frames) : peer_(peer), frames_(std::move(frames)) {}
+  // For those under way at once.
+  size_t RoomBytes() const;
+  void SetRoom(std::byte* room) { room_ = room; }
 
-  // Posts what may be under way; true: something was posted.
-  bool Post(const Flow& flow);
-  // The next frame that has arrived, in the outputs now; null when there is none, or *status says
-  // what is wrong with it.
-  const Frame* Take(const Flow& flow, Status* status);
-  bool done() const { return taken_ == frames_.size(); }
+ protected:
+  explicit FrameFlow(Frames frames);
+  std::byte* Room(size_t index) const { return room_ + index % kInFlight * room_bytes_; }
+
+  Frames frames_;
 
  private:
-  std::byte* Place(const Flow& flow, size_t index) const;
-
-  int peer_;
-  std::vector<Frame> frames_;
-  size_t posted_ = 0;
-  size_t taken_ = 0;
-  std::array<Transfer, kInFlight> transfers_;
+  size_t room_bytes_ = 0;  // of one frame
+  std::byte* room_ = nullptr;
 };
 
-// The frames that one peer is sent, in their order, from the inputs of their streams.
-class FrameSender {
+// A receive waits for nothing but the arrival of earlier ones, so no frame stays at the head of a
+// link.
+class FrameReceiver : public FrameFlow {
  public:
-  FrameSender(int peer, std::vector<Frame> frames) : peer_(peer), frames_(std::move(frames)) {}
+  FrameReceiver(const ReceiveQueue& queue, Frames frames)
+      : FrameFlow(std::move(frames)), queue_(queue) {}
+
+  // Posts what may be under way; true: something was posted.
+  bool Post();
+  // The next frame that has arrived, in the outputs now; null when there is none, or *status says
+  // what is wrong with it.
+  const Frame* Take(Status* status);
+  bool done() const { return queue_.taken() == frames_.size(); }
+
+ private:
+  std::byte* Place(size_t index) const;
+
+  ReceiveQueue queue_;
+};
+
+class FrameSender : public FrameFlow {
+ public:
+  FrameSender(const SendQueue& queue, Frames frames)
+      : FrameFlow(std::move(frames)), queue_(queue) {}
 
   // The next to be sent, if so few are under way that it may be; else null.
   const Frame* Next();
   // Posts it.
-  void Post(const Flow& flow);
-  bool posted_all() const { return posted_ == frames_.size(); }
-  bool done() const { return done_ == frames_.size(); }
+  void Post();
+  size_t unposted() const { return frames_.size() - queue_.posted(); }
+  bool done() { return queue_.sent() == frames_.size(); }
 
  private:
-  int peer_;
-  std::vector<Frame> frames_;
-  size_t posted_ = 0;
-  size_t done_ = 0;
-  std::array<Transfer, kInFlight> transfers_;
+  SendQueue queue_;
+};
+
+// All that one rank receives and sends in an operation.
+class FrameExchange {
+ public:
+  FrameExchange(const Communicator& comm, uint64_t sequence) : comm_(comm), sequence_(sequence) {}
+  FrameExchange(const FrameExchange&) = delete;
+  FrameExchange& operator=(const FrameExchange&) = delete;
+
+  void Receive(int peer, Frames frames);
+  void Send(int peer, Frames frames);
+  // After these, before all else.
+  Status BorrowRoom();
+
+  bool PostReceives();
+  // As FrameReceiver's, of any peer.
+  const Frame* Take(Status* status);
+  // Posts a frame that is `here`, by number, to whoever's turn it is; false: none can be.
+  bool SendNext(const std::vector<bool>& here);
+  std::vector<FrameSender>& senders() { return senders_; }  // in the order of Send
+  bool posted_all() const;
+  bool done();
+
+ private:
+  const Communicator comm_;
+  const uint64_t sequence_;
+  std::vector<FrameReceiver> receivers_;
+  std::vector<FrameSender> senders_;
+  size_t turn_ = 0;
+  ScratchPool::Lease room_;
 };
 
 }  // namespace hvd

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "collective/kernels/kernels.h"
-#include "collective/links/exchange.h"
 #include "collective/piece_stream.h"
+#include "collective/reducer.h"
 #include "collective/transport_collectives.h"
 
 namespace hvd {
@@ -18,32 +18,20 @@ namespace {
 class FlatAllreduce : public StepMachine {
  public:
   FlatAllreduce(const CollectiveSpec& spec, int members)
-      : inputs_(spec.gathered),
-        stream_(spec.pieces),
-        reduction_(spec.reduction),
-        sources_(static_cast<size_t>(members)) {}
+      : inputs_(spec.gathered), stream_(spec.pieces), reducer_(spec.reduction, members) {
+    for (int member = 0; member < members; ++member)
+      reducer_.Set(member, inputs_.data() + member * stream_.bytes());
+  }
 
   Step Advance() override {
-    const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
-    stream_.ForEach(
-        0, stream_.bytes(), [&](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
-          const std::byte* input = inputs_.data() + at;
-          for (const void*& source : sources_) {
-            source = input;
-            input += stream_.bytes();
-          }
-          void* destination = output;
-          kernels::Reduce(reduction_, sources_.data(), static_cast<int>(sources_.size()),
-                          &destination, 1, bytes / element);
-        });
+    reducer_.IntoOutputs(stream_, 0, stream_.bytes());
     return Step::kDone;
   }
 
  private:
   const std::vector<std::byte> inputs_;
   const PieceStream stream_;
-  const Reduction reduction_;
-  std::vector<const void*> sources_;
+  Reducer reducer_;
 };
 
 // A stretch of the data, and how the groups of an exchange combine it (links/plan.h): as many
@@ -57,11 +45,8 @@ struct Part {
 // What is combined with what.
 struct Order {
   std::vector<std::vector<int>> groups;  // of members that come first, each group by itself
-  Reduction within;                      // in each group
   bool reduces_within = false;           // else each group is one member, whose input is taken
   std::vector<Part> parts;
-  Reduction combine;  // of groups
-  Reduction finish;   // of those that are combined for the last time
 };
 
 class OrderedAllreduce : public StepMachine {
@@ -69,6 +54,7 @@ class OrderedAllreduce : public StepMachine {
   OrderedAllreduce(const CollectiveSpec& spec, Order order)
       : inputs_(spec.gathered),
         stream_(spec.pieces),
+        reduction_(spec.reduction),
         element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
         order_(std::move(order)),
         result_(static_cast<size_t>(stream_.bytes())) {}
@@ -87,12 +73,12 @@ class OrderedAllreduce : public StepMachine {
     Stretches values;
     for (const std::vector<int>& group : order_.groups) {
       const Stretches inputs = InputsOf(group, part.begin);
-      values.push_back(order_.reduces_within ? Combined(order_.within, inputs) : inputs[0]);
+      values.push_back(order_.reduces_within ? Combined(reduction_.First(), inputs) : inputs[0]);
     }
     FoldIn(part, &values);
     for (size_t level = 0; level + 1 < part.radices.size(); ++level)
       Level(static_cast<size_t>(part.radices[level]), &values);
-    Store(order_.finish, values, result_.data() + part.begin);
+    Store(reduction_.Last(), values, result_.data() + part.begin);
     scratch_.clear();
   }
 
@@ -109,7 +95,7 @@ class OrderedAllreduce : public StepMachine {
     for (const int radix : part.radices) core *= static_cast<size_t>(radix);
     for (size_t outside = core; outside < values->size(); ++outside) {
       const void*& server = (*values)[outside - core];
-      server = Combined(order_.combine, {server, (*values)[outside]});
+      server = Combined(reduction_.Between(), {server, (*values)[outside]});
     }
     values->resize(core);
   }
@@ -117,7 +103,7 @@ class OrderedAllreduce : public StepMachine {
   void Level(size_t radix, Stretches* values) {
     Stretches combined;
     for (auto group = values->begin(); group != values->end(); group += radix)
-      combined.push_back(Combined(order_.combine, {group, group + radix}));
+      combined.push_back(Combined(reduction_.Between(), {group, group + radix}));
     *values = std::move(combined);
   }
 
@@ -134,6 +120,7 @@ class OrderedAllreduce : public StepMachine {
 
   const std::vector<std::byte> inputs_;
   const PieceStream stream_;
+  const Reduction reduction_;
   const int64_t element_;
   const Order order_;
   std::vector<std::byte> result_;
@@ -143,16 +130,6 @@ class OrderedAllreduce : public StepMachine {
 
 bool IsFlat(const ExchangePlan& plan, int members) {
   return plan.radices.size() == 1 && plan.core() == members;
-}
-
-Order OrderOf(const Reduction& reduction) {
-  Order order;
-  LinkGroup group;
-  SplitReduction(reduction, &group);
-  order.within = order.combine = group.combine;
-  order.within.prescale = reduction.prescale;
-  order.finish = group.finish;
-  return order;
 }
 
 }  // namespace
@@ -167,7 +144,7 @@ std::unique_ptr<StepMachine> MakeGatheredOverLinks(const Communicator& comm,
   const auto plan = PlanOfAllreduce(comm, bytes, spec.direct_bytes);
   if (plan == nullptr || IsFlat(*plan, comm.size()))
     return std::make_unique<FlatAllreduce>(spec, comm.size());
-  Order order = OrderOf(spec.reduction);
+  Order order;
   for (int member = 0; member < comm.size(); ++member) order.groups.push_back({member});
   order.reduces_within = spec.reduction.prescale != 1.0;
   order.parts = {{0, bytes, plan->radices}};
@@ -179,7 +156,7 @@ std::unique_ptr<StepMachine> MakeGatheredOnHosts(const Hierarchy& hierarchy,
   const Topology& topology = hierarchy.topology;
   const Lanes lanes(topology, hierarchy.comm.position);
   const int64_t bytes = PieceStream(spec.pieces).bytes();
-  Order order = OrderOf(spec.reduction);
+  Order order;
   for (int host = 0; host < topology.hosts(); ++host) {
     std::vector<int>& group = order.groups.emplace_back();
     for (const Position member : topology.OnHost(host)) group.push_back(member.value());

@@ -8,12 +8,17 @@ namespace hvd {
 PieceStream::PieceStream(const std::vector<Piece>& pieces) {
   pieces_.reserve(pieces.size());
   ends_.reserve(pieces.size());
-  int64_t end = 0;
-  for (const Piece& piece : pieces) {
-    if (piece.bytes == 0) continue;
-    pieces_.push_back(piece);
-    ends_.push_back(end += piece.bytes);
-  }
+  for (const Piece& piece : pieces) Add(piece);
+}
+
+void PieceStream::Add(const Piece& piece) {
+  if (piece.bytes == 0) return;
+  ends_.push_back(bytes() + piece.bytes);
+  pieces_.push_back(piece);
+}
+
+void PieceStream::Append(const PieceStream& other) {
+  for (const Piece& piece : other.pieces_) Add(piece);
 }
 
 PieceStream PieceStream::Relayed() const {
@@ -50,25 +55,25 @@ int64_t LargestBytes(const std::vector<PieceStream>& parts, int but) {
 }
 
 std::vector<PieceStream> GatherParts(const CollectiveSpec& spec, int rank, int size) {
-  std::vector<std::vector<Piece>> parts(static_cast<size_t>(size));
+  std::vector<PieceStream> parts(static_cast<size_t>(size));
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     std::byte* output = spec.pieces[i].output;
     for (int q = 0; q < size; ++q) {
-      const int64_t bytes = spec.rank_bytes[i][q];
-      parts[q].push_back({q == rank ? spec.pieces[i].input : nullptr, output, bytes});
+      const int64_t bytes = spec.shares[i].from[q];
+      parts[q].Add({q == rank ? spec.pieces[i].input : nullptr, output, bytes});
       output += bytes;
     }
   }
-  return {parts.begin(), parts.end()};
+  return parts;
 }
 
-std::vector<std::vector<Piece>> ScatterParts(const CollectiveSpec& spec, int rank, int size) {
-  std::vector<std::vector<Piece>> parts(static_cast<size_t>(size));
+std::vector<PieceStream> ScatterParts(const CollectiveSpec& spec, int rank, int size) {
+  std::vector<PieceStream> parts(static_cast<size_t>(size));
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     const std::byte* input = spec.pieces[i].input;
     for (int q = 0; q < size; ++q) {
-      const int64_t bytes = spec.rank_bytes[i][q];
-      parts[q].push_back({input, q == rank ? spec.pieces[i].output : nullptr, bytes});
+      const int64_t bytes = spec.shares[i].to[q];
+      parts[q].Add({input, q == rank ? spec.pieces[i].output : nullptr, bytes});
       input += bytes;
     }
   }
@@ -111,35 +116,30 @@ void AddAlikeRows(const std::vector<int64_t>& row, int rank, CollectiveSpec* spe
     const int64_t round = sender > me ? all - ends[sender] + mine : mine - ends[sender];
     spec->senders.push_back({all - row[sender], sender == me ? 0 : round, largest});
   }
-  std::vector<int64_t>& bytes = spec->rank_bytes.emplace_back(row);
-  bytes.insert(bytes.end(), size, row[me]);
+  spec->shares.push_back({row, std::vector<int64_t>(size, row[me])});
 }
 
 AlltoallParts::AlltoallParts(const CollectiveSpec& spec, int rank, int size)
-    : size(size),
-      senders(spec.senders),
-      to(static_cast<size_t>(size)),
-      from(static_cast<size_t>(size)) {
+    : senders(spec.senders), to(static_cast<size_t>(size)), from(static_cast<size_t>(size)) {
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
-    const std::vector<int64_t>& piece_bytes = spec.rank_bytes[i];
+    const Shares& shares = spec.shares[i];
     const std::byte* input = spec.pieces[i].input;
     std::byte* output = spec.pieces[i].output;
-    const std::byte* own_input = nullptr;
-    std::byte* own_output = nullptr;
+    Piece stays;
     for (int peer = 0; peer < size; ++peer) {
-      if (peer == rank) own_input = input;
-      if (peer == rank) own_output = output;
-      const int64_t sent = piece_bytes[static_cast<size_t>(peer)];
-      const int64_t received = piece_bytes[static_cast<size_t>(size + peer)];
-      to[peer].push_back({input, nullptr, sent});
-      from[peer].push_back({nullptr, output, received});
+      const int64_t sent = shares.to[static_cast<size_t>(peer)];
+      const int64_t received = shares.from[static_cast<size_t>(peer)];
+      if (peer == rank) {
+        stays = {input, output, received};
+      } else {
+        to[peer].Add({input, nullptr, sent});
+        from[peer].Add({nullptr, output, received});
+      }
       input += sent;
       output += received;
     }
-    own.push_back({own_input, own_output, from[rank].back().bytes});
+    own.Add(stays);
   }
-  to[rank].clear();
-  from[rank].clear();
 }
 
 }  // namespace hvd

@@ -14,6 +14,8 @@ class PieceStream {
  public:
   PieceStream() = default;
   explicit PieceStream(const std::vector<Piece>& pieces);
+  void Add(const Piece& piece);  // at its end
+  void Append(const PieceStream& other);
 
   int64_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
   // The same outputs, which are the inputs too: of what has arrived, to be handed on.
@@ -21,7 +23,8 @@ class PieceStream {
   // The one non-empty piece, or null when there are several or none.
   const Piece* Single() const { return pieces_.size() == 1 ? &pieces_[0] : nullptr; }
 
-  // Where [begin, end) lies in one piece: its memory, else null. begin < end.
+  // Whether [begin, end), which is not empty, lies in one piece, and the memory where it does.
+  bool HasInOne(int64_t begin, int64_t end) const { return Holder(begin, end) != nullptr; }
   const std::byte* Input(int64_t begin, int64_t end) const {
     const Piece* piece = Holder(begin, end);
     return piece == nullptr || piece->input == nullptr ? nullptr
@@ -80,9 +83,9 @@ int64_t LargestBytes(const std::vector<PieceStream>& parts, int but = -1);
 // goes. Only the part of `rank` has inputs.
 std::vector<PieceStream> GatherParts(const CollectiveSpec& spec, int rank, int size);
 
-// The pieces of each rank's part of a reducescatter, with their places in this rank's inputs. Only
+// The stream of each rank's part of a reducescatter, with the places in this rank's inputs. Only
 // the part of `rank` has outputs.
-std::vector<std::vector<Piece>> ScatterParts(const CollectiveSpec& spec, int rank, int size);
+std::vector<PieceStream> ScatterParts(const CollectiveSpec& spec, int rank, int size);
 
 // A broadcast is an allgather to which only the root contributes.
 std::vector<PieceStream> BroadcastParts(const CollectiveSpec& spec, int size);
@@ -99,21 +102,22 @@ void AddAlikeRows(const std::vector<int64_t>& row, int rank, CollectiveSpec* spe
 struct AlltoallParts {
   AlltoallParts(const CollectiveSpec& spec, int rank, int size);
 
-  const int size;
-  std::vector<AlltoallSender> senders;   // by rank
-  std::vector<std::vector<Piece>> to;    // by receiver, without outputs
-  std::vector<std::vector<Piece>> from;  // by sender, without inputs
-  std::vector<Piece> own;                // from the own inputs to the own outputs
+  std::vector<AlltoallSender> senders;  // by rank
+  std::vector<PieceStream> to;          // by receiver, without outputs; to itself nothing
+  std::vector<PieceStream> from;        // by sender, without inputs; from itself nothing
+  PieceStream own;                      // from the own inputs to the own outputs
 };
 
 // What stays on this rank, copied from inputs to outputs a step at a time.
 class StraightCopy {
  public:
+  StraightCopy() = default;
   explicit StraightCopy(PieceStream stream) : stream_(std::move(stream)) {}
 
+  bool done() const { return at_ == stream_.bytes(); }
   // Copies the next stretch; false when there is none.
   bool Next() {
-    if (at_ == stream_.bytes()) return false;
+    if (done()) return false;
     const int64_t end = std::min(at_ + kStretch, stream_.bytes());
     stream_.Keep(at_, end);
     at_ = end;

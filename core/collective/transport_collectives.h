@@ -23,6 +23,12 @@ std::unique_ptr<StepMachine> MakeLinkAllreduce(const Communicator& comm,
 std::unique_ptr<ExchangePlan> PlanOfAllreduce(const Communicator& comm, int64_t bytes,
                                               int64_t direct_bytes);
 
+// The block that position `rank` receives from its predecessor in step `step` of a ring; it sends
+// in step s what it received in step s-1, and its own block first.
+inline int RingBlock(int rank, int step, int size) {
+  return ((rank - 1 - step) % size + size) % size;
+}
+
 // The blocks go round a ring twice. First every rank adds its own part to what arrives, straight
 // from the tensors; the last hop also applies divisor and postscale. Then the finished blocks go
 // round.

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -126,30 +127,24 @@ struct Travelling {
   }
 };
 
-int64_t OutputBytes(const CollectiveSpec& spec, size_t piece, int position, int size) {
-  if (spec.rank_bytes.empty()) return spec.pieces[piece].bytes;
-  const std::vector<int64_t>& bytes = spec.rank_bytes[piece];
-  int64_t total = 0;
-  for (int peer = 0; peer < size; ++peer) {
-    const auto from = static_cast<size_t>(peer);
-    if (spec.kind == OpKind::kAllgather) total += bytes[from];
-    if (spec.kind == OpKind::kReducescatter && peer == position) total = bytes[from];
-    if (spec.kind == OpKind::kAlltoall) total += bytes[static_cast<size_t>(size) + from];
-  }
-  return total;
+int64_t OutputBytes(const CollectiveSpec& spec, size_t piece, int position) {
+  if (spec.shares.empty()) return spec.pieces[piece].bytes;
+  const auto& [to, from] = spec.shares[piece];
+  if (spec.kind == OpKind::kReducescatter) return to[static_cast<size_t>(position)];
+  return std::accumulate(from.begin(), from.end(), int64_t{0});
 }
 
 class OnGpu : public StepMachine {
  public:
   OnGpu(CollectiveSpec spec, Backend* gpu, const std::vector<std::unique_ptr<Device>>& devices,
-        int position, int size) {
+        int position) {
     for (size_t i = 0; i < spec.pieces.size(); ++i) {
       // Now and then one lies on another GPU than the communicator.
       const auto number = static_cast<int32_t>((static_cast<size_t>(position) + i / 3) % kDevices);
       Travelling piece;
       piece.host = spec.pieces[i];
       piece.device = devices[static_cast<size_t>(number)].get();
-      piece.output_bytes = OutputBytes(spec, i, position, size);
+      piece.output_bytes = OutputBytes(spec, i, position);
       piece.Go();
       spec.pieces[i] = {piece.input, piece.output, piece.host.bytes};
       spec.order.push_back({piece.device->stream(), piece.ready, number});
@@ -196,9 +191,7 @@ class BackendOnGpu : public Backend {
  public:
   BackendOnGpu(std::shared_ptr<nccl::GpuRuntime> runtime, Backend* host, uint32_t set,
                const Members& members, Position position)
-      : gpu_(MakeNcclBackend(runtime, host, set, members, position)),
-        position_(position.value()),
-        size_(members.size()) {
+      : gpu_(MakeNcclBackend(runtime, host, set, members, position)), position_(position.value()) {
     std::shared_ptr<const GpuDriver> driver;
     Must(GpuDriver::Load(runtime->options().driver, &driver));
     for (int number = 0; number < kDevices; ++number) {
@@ -217,7 +210,7 @@ class BackendOnGpu : public Backend {
     return gpu_->SetUp(on_gpu, waker);
   }
   std::unique_ptr<StepMachine> Start(CollectiveSpec spec) override {
-    return std::make_unique<OnGpu>(std::move(spec), gpu_.get(), devices_, position_, size_);
+    return std::make_unique<OnGpu>(std::move(spec), gpu_.get(), devices_, position_);
   }
   Status Allocate(const DeviceOrder& order, int64_t bytes,
                   std::shared_ptr<std::byte>* memory) override {
@@ -229,7 +222,6 @@ class BackendOnGpu : public Backend {
   std::vector<std::unique_ptr<Device>> devices_;
   const std::unique_ptr<Backend> gpu_;
   const int position_;
-  const int size_;
 };
 
 }  // namespace

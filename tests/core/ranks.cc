@@ -326,10 +326,12 @@ Status Rank::Run(Backend* backend, CollectiveSpec spec) {
 void SetMatrices(const std::vector<std::vector<int64_t>>& matrices, int rank, int ranks,
                  CollectiveSpec* spec) {
   const auto at = [ranks](int from, int to) { return static_cast<size_t>(from * ranks + to); };
-  spec->rank_bytes.assign(matrices.size(), {});
+  spec->shares.assign(matrices.size(), {});
   for (size_t piece = 0; piece < matrices.size(); ++piece) {
-    for (int r = 0; r < ranks; ++r) spec->rank_bytes[piece].push_back(matrices[piece][at(rank, r)]);
-    for (int r = 0; r < ranks; ++r) spec->rank_bytes[piece].push_back(matrices[piece][at(r, rank)]);
+    for (int r = 0; r < ranks; ++r) {
+      spec->shares[piece].to.push_back(matrices[piece][at(rank, r)]);
+      spec->shares[piece].from.push_back(matrices[piece][at(r, rank)]);
+    }
   }
   spec->senders.assign(static_cast<size_t>(ranks), {});
   for (int from = 0; from < ranks; ++from) {

@@ -39,7 +39,7 @@ class Rank {
                   .ok());
       inputs_[t].resize(static_cast<size_t>(sizes_[t].input_bytes));
       of_.pieces.push_back({inputs_[t].data(), nullptr, sizes_[t].input_bytes});
-      of_.rank_bytes.push_back(sizes_[t].rank_bytes);
+      of_.shares.push_back(sizes_[t].shares);
     }
     for (const ResultSizes& sizes : sizes_) rows.push_back(&sizes.sent);
     counts_ = std::make_unique<CountExchange>(of_, rows, static_cast<int>(rank_),
@@ -68,7 +68,7 @@ class Rank {
     for (size_t t = 0; t < tensors_; ++t) {
       HVD_RETURN_IF_ERROR(
           AddReceived(requests_[t], "w", 0, counts_->RowsFrom(t), &sizes_[t], culprit));
-      of_.rank_bytes[t] = sizes_[t].rank_bytes;
+      of_.shares[t] = sizes_[t].shares;
     }
     return counts_->FillSenders(&of_, culprit);
   }
@@ -77,7 +77,7 @@ class Rank {
     REQUIRE(of_.senders.size() == members_);
     for (size_t m = 0; m < members_; ++m) {
       Wide part = 0;
-      for (const std::vector<int64_t>& bytes : of_.rank_bytes) part += bytes[members_ + m];
+      for (const Shares& shares : of_.shares) part += shares.from[m];
       const AlltoallSender& sender = of_.senders[m];
       REQUIRE(sender.before >= 0 && part <= sender.largest && sender.largest < INT64_MAX / 2);
       REQUIRE(m == rank_ || sender.before + part <= sender.stream);
@@ -96,7 +96,7 @@ class Rank {
     std::vector<std::vector<std::byte>> outputs(tensors_);
     for (size_t t = 0; t < tensors_; ++t) {
       int64_t bytes = 0;
-      for (size_t m = 0; m < members_; ++m) bytes += of_.rank_bytes[t][members_ + m];
+      for (size_t m = 0; m < members_; ++m) bytes += of_.shares[t].from[m];
       REQUIRE(bytes <= 1 << 20);
       outputs[t].resize(static_cast<size_t>(bytes));
       of_.pieces[t].output = outputs[t].data();

@@ -73,9 +73,11 @@ void CheckResult(const Request& request, size_t tensor, const std::vector<int64_
   const auto n = static_cast<size_t>(members);
   const int64_t row = negotiate::BytesPerRow(request.tensors[tensor]);
   Wide all = 0;
-  for (const int64_t bytes : result.rank_bytes) {
-    REQUIRE(bytes >= 0 && (row == 0 ? bytes == 0 : bytes % row == 0));
-    all += bytes;
+  for (const std::vector<int64_t>& share : {result.shares.to, result.shares.from}) {
+    for (const int64_t bytes : share) {
+      REQUIRE(bytes >= 0 && (row == 0 ? bytes == 0 : bytes % row == 0));
+      all += bytes;
+    }
   }
   REQUIRE(all == result.all_bytes || request.kind == OpKind::kAlltoall);
   // What leaves this rank is its own memory.

@@ -7,8 +7,8 @@
 #include "collective/adasum.h"
 #include "collective/gathered.h"
 #include "collective/hierarchy/hierarchy.h"
-#include "collective/kernels/kernels.h"
 #include "collective/piece_stream.h"
+#include "collective/reducer.h"
 #include "collective/transport_collectives.h"
 #include "collective/window/collectives.h"
 
@@ -22,12 +22,12 @@ constexpr int64_t kStride = kStepBytes / 2;  // read once, written once
 class Local : public StepMachine {
  public:
   explicit Local(const CollectiveSpec& spec)
-      : reduces_(Reduces(spec.kind)), reduction_(spec.reduction), stream_(spec.pieces) {}
+      : reduces_(Reduces(spec.kind)), reducer_(spec.reduction, 1), stream_(spec.pieces) {}
 
   Step Advance() override {
     const int64_t end = std::min(at_ + kStride, stream_.bytes());
     if (reduces_) {
-      Reduce(end);
+      reducer_.IntoOutputs(stream_, at_, end);
     } else {
       stream_.Keep(at_, end);
     }
@@ -36,18 +36,8 @@ class Local : public StepMachine {
   }
 
  private:
-  void Reduce(int64_t end) {
-    const auto element = static_cast<int64_t>(SizeOf(reduction_.dtype));
-    stream_.ForEach(at_, end,
-                    [&](const std::byte* input, std::byte* output, int64_t, int64_t bytes) {
-                      const void* source = input;
-                      void* destination = output;
-                      kernels::Reduce(reduction_, &source, 1, &destination, 1, bytes / element);
-                    });
-  }
-
   const bool reduces_;
-  const Reduction reduction_;
+  Reducer reducer_;
   const PieceStream stream_;
   int64_t at_ = 0;
 };
@@ -191,16 +181,15 @@ Status HostBackend::Check(const CollectiveSpec& spec) const {
 }
 
 bool HostBackend::SizesFit(const CollectiveSpec& spec, size_t piece) const {
+  const bool scatters = spec.kind == OpKind::kAlltoall || spec.kind == OpKind::kReducescatter;
+  const bool gathers = spec.kind == OpKind::kAlltoall || spec.kind == OpKind::kAllgather;
+  if (!scatters && !gathers) return true;
+  if (spec.shares.size() != spec.pieces.size()) return false;
+  const auto& [to, from] = spec.shares[piece];
   const auto size = static_cast<size_t>(size_);
-  const bool alltoall = spec.kind == OpKind::kAlltoall;
-  if (!alltoall && spec.kind != OpKind::kAllgather && spec.kind != OpKind::kReducescatter)
-    return true;
-  if (spec.rank_bytes.size() != spec.pieces.size()) return false;
-  const std::vector<int64_t>& bytes = spec.rank_bytes[piece];
-  if (bytes.size() != (alltoall ? 2 * size : size)) return false;
-  const auto end = bytes.begin() + static_cast<int64_t>(size);
-  const int64_t sum = std::accumulate(bytes.begin(), end, int64_t{0});
-  return spec.pieces[piece].bytes == (spec.kind == OpKind::kAllgather ? bytes[rank_] : sum);
+  if (to.size() != (scatters ? size : 0) || from.size() != (gathers ? size : 0)) return false;
+  const int64_t input = scatters ? std::accumulate(to.begin(), to.end(), int64_t{0}) : from[rank_];
+  return spec.pieces[piece].bytes == input;
 }
 
 Status MakeWindowBackend(Window* window, const BoardShape& shape,

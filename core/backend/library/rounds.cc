@@ -16,10 +16,6 @@ constexpr int64_t kWindowUnit = 64;          // a multiple of every element
 
 bool InPlace(OpKind kind) { return kind == OpKind::kAllreduce || kind == OpKind::kBroadcast; }
 
-std::vector<PieceStream> Streams(const std::vector<std::vector<Piece>>& parts) {
-  return {parts.begin(), parts.end()};
-}
-
 int64_t Sum(const std::vector<int64_t>& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
 }
@@ -48,8 +44,8 @@ Rounds::Rounds(CollectiveSpec spec, int rank, int size)
     AlltoallParts parts(spec_, rank, size);
     parts.to[static_cast<size_t>(rank)] = parts.own;
     parts.from[static_cast<size_t>(rank)] = parts.own;
-    inputs_ = Streams(parts.to);
-    outputs_ = Streams(parts.from);
+    inputs_ = std::move(parts.to);
+    outputs_ = std::move(parts.from);
     for (const AlltoallSender& sender : parts.senders)
       longest_ = std::max(longest_, sender.largest);
   }
@@ -117,9 +113,7 @@ void Rounds::Scale(const Reduction& reduction, const void* from, void* to, int64
 
 bool Rounds::Pack(LibraryCall* call) {
   if (!packs_) return false;
-  Reduction scaling = spec_.reduction;
-  scaling.postscale = 1.0;
-  scaling.divisor = 1;
+  const Reduction scaling = spec_.reduction.First();
   const bool scales = Reduces(spec_.kind) && scaling.prescale != 1.0;
   return Walk(inputs_, &packed_,
               [&](const std::byte* input, std::byte*, int64_t at, int64_t bytes) {
@@ -132,8 +126,7 @@ bool Rounds::Pack(LibraryCall* call) {
 }
 
 bool Rounds::Unpack(const LibraryCall& call) {
-  Reduction scaling = spec_.reduction;
-  scaling.prescale = 1.0;
+  const Reduction scaling = spec_.reduction.Last();
   const bool scales = Reduces(spec_.kind) && (scaling.postscale != 1.0 || scaling.divisor != 1);
   return Walk(outputs_, &unpacked_,
               [&](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {

@@ -71,7 +71,7 @@ class Group {
 
   // NCCL gathers equal parts only; of others each rank broadcasts its own.
   void Allgather(const Part& part) {
-    const std::vector<int64_t>& bytes = *part.rank_bytes;
+    const std::vector<int64_t>& bytes = part.shares->from;
     if (AllEqual(bytes)) {
       if (Skips(bytes[0])) return;
       return Keep(call_.all_gather(part.input, part.output, static_cast<size_t>(bytes[0]), kUint8,
@@ -86,7 +86,7 @@ class Group {
 
   // Likewise: where the parts differ each is reduced to its rank.
   void Reducescatter(const Part& part) {
-    const std::vector<int64_t>& bytes = *part.rank_bytes;
+    const std::vector<int64_t>& bytes = part.shares->to;
     if (AllEqual(bytes)) {
       if (Skips(bytes[0])) return;
       return Keep(call_.reduce_scatter(part.input, part.output, Elements(bytes[0]), type_, op_,
@@ -103,10 +103,9 @@ class Group {
   void Alltoall(const Part& part) {
     const std::byte* input = part.input;
     std::byte* output = part.output;
-    const std::vector<int64_t>& bytes = *part.rank_bytes;
     for (int peer = 0; peer < size_; ++peer) {
-      const int64_t sent = bytes[static_cast<size_t>(peer)];
-      const int64_t received = bytes[static_cast<size_t>(size_ + peer)];
+      const int64_t sent = part.shares->to[static_cast<size_t>(peer)];
+      const int64_t received = part.shares->from[static_cast<size_t>(peer)];
       if (!Skips(sent))
         Keep(call_.send(input, static_cast<size_t>(sent), kUint8, peer, comm_, stream_));
       if (!Skips(received))

@@ -13,8 +13,8 @@ namespace hvd::nccl {
 struct Part {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
-  int64_t bytes = 0;                                 // of the input
-  const std::vector<int64_t>* rank_bytes = nullptr;  // as in CollectiveSpec
+  int64_t bytes = 0;               // of the input
+  const Shares* shares = nullptr;  // as in CollectiveSpec
 };
 
 // Hands a collective to NCCL, as one group of calls. Of a reduction `op` is NCCL's number. The

@@ -90,12 +90,12 @@ class GpuCollective : public StepMachine {
 
   Status MakeLayout() {
     const int32_t home = communicator_->device();
-    const int64_t bytes = Layout::BufferBytes(spec_, home, rank_, size_);
+    const int64_t bytes = Layout::BufferBytes(spec_, home, rank_);
     std::byte* buffer = communicator_->buffer();
     if (bytes > static_cast<int64_t>(Communicator::kBufferBytes)) {
       HVD_RETURN_IF_ERROR(communicator_->Borrow(bytes, &buffer));
     }
-    layout_ = std::make_unique<Layout>(spec_, home, rank_, size_, buffer);
+    layout_ = std::make_unique<Layout>(spec_, home, rank_, buffer);
     return Status::Ok();
   }
 

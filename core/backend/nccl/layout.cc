@@ -24,36 +24,34 @@ bool IsNeutral(const CollectiveSpec& spec, size_t piece) {
   return spec.order[piece].device == kHostDevice;
 }
 
-int64_t OutputBytes(const CollectiveSpec& spec, size_t piece, int rank, int size) {
-  if (spec.rank_bytes.empty()) return spec.pieces[piece].bytes;
-  const std::vector<int64_t>& bytes = spec.rank_bytes[piece];
-  if (spec.kind == OpKind::kReducescatter) return bytes[static_cast<size_t>(rank)];
-  if (spec.kind == OpKind::kAllgather)
-    return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
-  return std::accumulate(bytes.begin() + size, bytes.end(), int64_t{0});
+int64_t OutputBytes(const CollectiveSpec& spec, size_t piece, int rank) {
+  if (spec.shares.empty()) return spec.pieces[piece].bytes;
+  const auto& [to, from] = spec.shares[piece];
+  if (spec.kind == OpKind::kReducescatter) return to[static_cast<size_t>(rank)];
+  return std::accumulate(from.begin(), from.end(), int64_t{0});
 }
 
 }  // namespace
 
-int64_t Layout::BufferBytes(const CollectiveSpec& spec, int32_t home, int rank, int size) {
+int64_t Layout::BufferBytes(const CollectiveSpec& spec, int32_t home, int rank) {
   int64_t bytes = 0;
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     const int64_t input = Aligned(spec.pieces[i].bytes);
     if (TravelTogether(spec)) {
       bytes += input;
     } else if (!IsHere(spec, i, home)) {
-      bytes += input + Aligned(OutputBytes(spec, i, rank, size));
+      bytes += input + Aligned(OutputBytes(spec, i, rank));
     }
   }
   return bytes;
 }
 
-Layout::Layout(const CollectiveSpec& spec, int32_t home, int rank, int size, std::byte* buffer)
+Layout::Layout(const CollectiveSpec& spec, int32_t home, int rank, std::byte* buffer)
     : home_(home) {
   if (TravelTogether(spec)) {
     Together(spec, buffer);
   } else {
-    Apart(spec, rank, size, buffer);
+    Apart(spec, rank, buffer);
   }
 }
 
@@ -71,13 +69,13 @@ void Layout::Together(const CollectiveSpec& spec, std::byte* buffer) {
   parts.push_back({buffer, buffer, end, nullptr});
 }
 
-void Layout::Apart(const CollectiveSpec& spec, int rank, int size, std::byte* buffer) {
+void Layout::Apart(const CollectiveSpec& spec, int rank, std::byte* buffer) {
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     const Piece& piece = spec.pieces[i];
     Part part{piece.input, piece.output, piece.bytes, nullptr};
-    if (!spec.rank_bytes.empty()) part.rank_bytes = &spec.rank_bytes[i];
+    if (!spec.shares.empty()) part.shares = &spec.shares[i];
     if (!IsHere(spec, i, home_)) {
-      const int64_t bytes = OutputBytes(spec, i, rank, size);
+      const int64_t bytes = OutputBytes(spec, i, rank);
       CopyIn(spec, i, buffer);
       part.input = buffer;
       part.output = buffer + Aligned(piece.bytes);

@@ -32,13 +32,13 @@ struct Layout {
   std::vector<Copy> after;
 
   // The most that the buffer must hold; 0: none is needed.
-  static int64_t BufferBytes(const CollectiveSpec& spec, int32_t home, int rank, int size);
+  static int64_t BufferBytes(const CollectiveSpec& spec, int32_t home, int rank);
   // `buffer` has so many bytes.
-  Layout(const CollectiveSpec& spec, int32_t home, int rank, int size, std::byte* buffer);
+  Layout(const CollectiveSpec& spec, int32_t home, int rank, std::byte* buffer);
 
  private:
   void Together(const CollectiveSpec& spec, std::byte* buffer);
-  void Apart(const CollectiveSpec& spec, int rank, int size, std::byte* buffer);
+  void Apart(const CollectiveSpec& spec, int rank, std::byte* buffer);
   void CopyIn(const CollectiveSpec& spec, size_t piece, std::byte* to);
   void CopyOut(const CollectiveSpec& spec, size_t piece, const std::byte* from, int64_t bytes);
 

@@ -55,7 +55,7 @@ class SettingUp : public StepMachine {
     spec.reduction.dtype = DataType::kUint8;
     spec.pieces.push_back({reinterpret_cast<const std::byte*>(&mine_),
                            reinterpret_cast<std::byte*>(told_.data()), sizeof mine_});
-    spec.rank_bytes.emplace_back(told_.size(), sizeof mine_);
+    spec.shares.push_back({{}, std::vector<int64_t>(told_.size(), sizeof mine_)});
     return spec;
   }
 

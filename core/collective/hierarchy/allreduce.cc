@@ -2,9 +2,10 @@
 #include <map>
 
 #include "collective/hierarchy/hierarchy.h"
-#include "collective/kernels/kernels.h"
 #include "collective/links/exchange.h"
 #include "collective/piece_stream.h"
+#include "collective/reducer.h"
+#include "collective/window/operation.h"
 #include "settings/failpoint.h"
 
 namespace hvd {
@@ -36,16 +37,11 @@ class HierarchicalAllreduce : public StepMachine {
       : board_(hierarchy.board),
         comm_(hierarchy.comm),
         lanes_(hierarchy.topology, hierarchy.comm.position),
-        operation_(board_->NextOperation()),
         stream_(spec.pieces),
-        element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
         chunk_bytes_(ChunkBytes(stream_.bytes(), board_->shape())),
-        chunks_(static_cast<uint64_t>((stream_.bytes() + chunk_bytes_ - 1) / chunk_bytes_)),
-        first_(board_->NextChunks(chunks_)),
-        sources_(static_cast<size_t>(board_->size())) {
-    const ReduceOp op =
-        spec.reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : spec.reduction.op;
-    within_ = {spec.reduction.dtype, op, spec.reduction.prescale, 1.0, 1};
+        chunks_(CountChunks(stream_.bytes(), chunk_bytes_)),
+        operation_(board_, chunks_),
+        within_(spec.reduction.First(), board_->size()) {
     PlanLanes(spec);
     exchanges_.resize(board_->shape().staging_slots);
     for (auto& exchanges : exchanges_) exchanges.resize(lanes_.own().size());
@@ -58,19 +54,14 @@ class HierarchicalAllreduce : public StepMachine {
   Step Advance() override {
     if (!status_.ok()) return Step::kFailed;
     const bool posted = PostReceives();
-    if (!begun_) {
-      if (!board_->MayBegin(operation_)) return posted ? Step::kProgressed : Step::kBlocked;
-      board_->Begin(operation_);
-      begun_ = true;
-    }
+    if (!operation_.Begin()) return posted ? Step::kProgressed : Step::kBlocked;
     // What lets others go on comes first, oldest chunk first.
     if (Take() || Exchange() || Publish() || Reduce() || CopyIn() || posted) {
       failpoint::Hit("chunk");
       return status_.ok() ? Step::kProgressed : Step::kFailed;
     }
     if (!status_.ok()) return Step::kFailed;
-    const bool done = taken_ == chunks_ && board_->AllHave(Phase::kTaken, first_ + chunks_);
-    return done ? Step::kDone : Step::kBlocked;
+    return taken_ == chunks_ && operation_.complete() ? Step::kDone : Step::kBlocked;
   }
 
  private:
@@ -102,10 +93,11 @@ class HierarchicalAllreduce : public StepMachine {
   // are alike.
   void PlanLanes(const CollectiveSpec& spec) {
     if (chunks_ == 0) return;
+    const auto element = static_cast<int64_t>(SizeOf(spec.reduction.dtype));
     const auto under_way = static_cast<int64_t>(std::min(chunks_, board_->shape().staging_slots));
     for (const int lane : lanes_.own()) {
-      LinkGroup& group = groups_.emplace_back(LinkGroup{&comm_, spec.sequence, {}, {}, {}});
-      SplitReduction(spec.reduction, &group);
+      LinkGroup& group =
+          groups_.emplace_back(LinkGroup{&comm_, spec.sequence, {}, spec.reduction.Last()});
       for (int host = 0; host < lanes_.hosts(); ++host)
         group.places.push_back(lanes_.Carrier(host, lane));
       for (const uint64_t chunk : {uint64_t{0}, chunks_ - 1}) {
@@ -113,15 +105,13 @@ class HierarchicalAllreduce : public StepMachine {
         const int64_t bytes = range.end - range.begin;
         if (moves_.count(bytes) > 0) continue;
         const ExchangePlan plan = CheapestPlan(lanes_.hosts(), bytes, comm_.costs, under_way);
-        moves_[bytes] = PlanMoves(plan, lanes_.hosts(), lanes_.own_host(), bytes, element_);
+        moves_[bytes] = PlanMoves(plan, lanes_.hosts(), lanes_.own_host(), bytes, element);
         scratch_bytes_ = std::max(scratch_bytes_, moves_[bytes].scratch_bytes);
       }
     }
   }
 
-  std::byte* Staging(int local_rank, uint64_t chunk) const {
-    return board_->Staging(local_rank, first_ + chunk);
-  }
+  std::byte* OwnStaging(uint64_t chunk) const { return operation_.Staging(board_->rank(), chunk); }
 
   Exchanges& ExchangesOf(uint64_t chunk) { return exchanges_[chunk % exchanges_.size()]; }
 
@@ -135,7 +125,7 @@ class HierarchicalAllreduce : public StepMachine {
                           static_cast<uint32_t>(lane);
       const size_t place = posted_ % exchanges_.size() * exchanges.size() + i;
       exchanges[i].Post(groups_[i], moves_.at(range.end - range.begin), number,
-                        Staging(board_->rank(), posted_) + range.begin,
+                        OwnStaging(posted_) + range.begin,
                         scratch_.data() + static_cast<int64_t>(place) * scratch_bytes_);
     }
     ++posted_;
@@ -143,11 +133,11 @@ class HierarchicalAllreduce : public StepMachine {
   }
 
   bool CopyIn() {
-    if (copied_ == chunks_ || board_->Mine(Phase::kCopied) != first_ + copied_) return false;
-    if (!board_->MayStage(first_ + copied_)) return false;
+    if (copied_ == chunks_ || !operation_.IsNext(Phase::kCopied, copied_)) return false;
+    if (!operation_.MayStage(copied_)) return false;
     const Range chunk = Chunk(copied_);
-    stream_.Pack(chunk.begin, chunk.end, Staging(board_->rank(), copied_));
-    board_->Post(Phase::kCopied, first_ + ++copied_);
+    stream_.Pack(chunk.begin, chunk.end, OwnStaging(copied_));
+    operation_.Post(Phase::kCopied, copied_++);
     return true;
   }
 
@@ -155,7 +145,7 @@ class HierarchicalAllreduce : public StepMachine {
   // published.
   bool Reduce() {
     if (reduced_ == copied_ || reduced_ == posted_) return false;
-    if (!board_->AllHave(Phase::kCopied, first_ + reduced_ + 1)) return false;
+    if (!operation_.AllHave(Phase::kCopied, reduced_)) return false;
     for (const int lane : lanes_.own()) ReduceLane(lane);
     for (LinkExchange& exchange : ExchangesOf(reduced_)) exchange.Send();
     ++reduced_;
@@ -163,14 +153,10 @@ class HierarchicalAllreduce : public StepMachine {
   }
 
   void ReduceLane(int lane) {
-    if (board_->size() == 1 && within_.prescale == 1.0) return;
     const Range range = Lane(reduced_, lane);
-    for (int rank = 0; rank < board_->size(); ++rank) {
-      sources_[rank] = Staging(rank, reduced_) + range.begin;
-    }
-    void* destination = Staging(board_->rank(), reduced_) + range.begin;
-    kernels::Reduce(within_, sources_.data(), board_->size(), &destination, 1,
-                    (range.end - range.begin) / element_);
+    for (int rank = 0; rank < board_->size(); ++rank)
+      within_.Set(rank, operation_.Staging(rank, reduced_) + range.begin);
+    within_.IntoMemory(OwnStaging(reduced_) + range.begin, range.end - range.begin);
   }
 
   // Moves one lane on, of any chunk that is between the hosts.
@@ -185,47 +171,42 @@ class HierarchicalAllreduce : public StepMachine {
   }
 
   bool Publish() {
-    if (exchanged_ == reduced_ || board_->Mine(Phase::kReduced) != first_ + exchanged_)
-      return false;
+    if (exchanged_ == reduced_ || !operation_.IsNext(Phase::kReduced, exchanged_)) return false;
     for (const LinkExchange& exchange : ExchangesOf(exchanged_)) {
       if (!exchange.done()) return false;
     }
-    board_->Post(Phase::kReduced, first_ + ++exchanged_);
+    operation_.Post(Phase::kReduced, exchanged_++);
     return true;
   }
 
   bool Take() {
-    if (taken_ == exchanged_ || board_->Mine(Phase::kTaken) != first_ + taken_) return false;
-    if (!board_->AllHave(Phase::kReduced, first_ + taken_ + 1)) return false;
+    if (taken_ == exchanged_ || !operation_.IsNext(Phase::kTaken, taken_)) return false;
+    if (!operation_.AllHave(Phase::kReduced, taken_)) return false;
     const int64_t begin = Chunk(taken_).begin;
     for (int lane = 0; lane < lanes_.count(); ++lane) {
       const Range range = Lane(taken_, lane);
       if (range.begin == range.end) continue;
       stream_.Unpack(begin + range.begin, begin + range.end,
-                     Staging(lanes_.LocalCarrier(lane), taken_) + range.begin);
+                     operation_.Staging(lanes_.LocalCarrier(lane), taken_) + range.begin);
     }
-    board_->Post(Phase::kTaken, first_ + ++taken_);
+    operation_.Post(Phase::kTaken, taken_++);
     return true;
   }
 
   Board* const board_;
   const Communicator comm_;
   const Lanes lanes_;
-  const uint64_t operation_;
   const PieceStream stream_;
-  const int64_t element_;
   const int64_t chunk_bytes_;
   const uint64_t chunks_;
-  const uint64_t first_;              // number of the first chunk on the board
-  Reduction within_;                  // applies to the inputs of one host
+  ChunkedOperation operation_;
+  Reducer within_;                    // of the inputs of one host
   std::vector<LinkGroup> groups_;     // by place in lanes_.own()
   std::map<int64_t, Moves> moves_;    // by the size of a lane
   std::vector<Exchanges> exchanges_;  // of the chunks under way
   int64_t scratch_bytes_ = 0;         // of each exchange, at most
   ScratchPool::Lease scratch_;
-  std::vector<const void*> sources_;
   Status status_;
-  bool begun_ = false;
   // Chunks through each phase here; taken_ <= exchanged_ <= reduced_ <= copied_, reduced_ <=
   // posted_.
   uint64_t posted_ = 0;

@@ -27,8 +27,6 @@ int64_t FrameBytes(int64_t bytes, const BoardShape& shape) {
   return std::clamp((bytes / 2 + 127) / 128 * 128, std::min(kLeastFrame, most), most);
 }
 
-using Frames = std::vector<Frame>;
-
 // Who moves what. Every frame of the operation comes to each host once, where one rank hands it to
 // the others.
 struct Plan {
@@ -130,12 +128,6 @@ Plan PlanBroadcast(const Topology& topology, const BoardShape& shape, const Coll
   return plan;
 }
 
-bool Spread(const Plan& plan) {
-  return std::any_of(plan.streams.begin(), plan.streams.end(), [](const PieceStream& stream) {
-    return stream.bytes() > 0 && stream.Single() == nullptr;
-  });
-}
-
 size_t MostGiven(const std::vector<Frames>& given, int but = -1) {
   size_t most = 0;
   for (size_t rank = 0; rank < given.size(); ++rank) {
@@ -158,73 +150,36 @@ class HierarchicalExchange : public StagedExchange {
                        board->size() == 1 ? 0 : plan.given[board->rank()].size(),
                        MostGiven(plan.given, board->rank())),
         plan_(std::move(plan)),
-        comm_(comm),
+        exchange_(comm, sequence),
         here_(plan_.frames) {
     for (const Frame& frame : plan_.own) here_[frame.number] = true;
-    for (const auto& [peer, frames] : plan_.received) receivers_.emplace_back(peer, frames);
-    for (const auto& [peer, frames] : plan_.sent) senders_.emplace_back(peer, frames);
-    flows_.assign(receivers_.size() + senders_.size(), {&comm_, sequence, nullptr});
-    if (Spread(plan_)) BorrowScratch();
+    for (const auto& [peer, frames] : plan_.received) exchange_.Receive(peer, frames);
+    for (const auto& [peer, frames] : plan_.sent) exchange_.Send(peer, frames);
+    status_ = exchange_.BorrowRoom();
   }
 
   Status status() const override { return status_; }
 
   Step Advance() override {
     if (!status_.ok()) return Step::kFailed;
-    bool posted = false;
-    for (size_t i = 0; i < receivers_.size(); ++i) posted |= receivers_[i].Post(flows_[i]);
-    if (TakeArrived() || SendNext()) {
+    const bool posted = exchange_.PostReceives();
+    if (TakeArrived() || exchange_.SendNext(here_)) {
       failpoint::Hit("chunk");
       return status_.ok() ? Step::kProgressed : Step::kFailed;
     }
     const Step step = StagedExchange::Advance();
     if (step == Step::kBlocked && posted) return Step::kProgressed;
-    return step == Step::kDone && !AllMoved() ? Step::kBlocked : step;
+    return step == Step::kDone && !exchange_.done() ? Step::kBlocked : step;
   }
 
  private:
-  void BorrowScratch() {
-    constexpr size_t kEach = kInFlight * kFrameBytes;
-    status_ = comm_.scratch->Borrow(kEach * flows_.size(), &scratch_);
-    if (!status_.ok()) return;
-    for (size_t i = 0; i < flows_.size(); ++i) flows_[i].scratch = scratch_.data() + i * kEach;
-  }
-
   bool TakeArrived() {
-    for (size_t i = 0; i < receivers_.size(); ++i) {
-      const Frame* frame = receivers_[i].Take(flows_[i], &status_);
-      if (!status_.ok()) return true;
-      if (frame == nullptr) continue;
-      here_[frame->number] = true;
-      return true;
-    }
-    return false;
+    const Frame* frame = exchange_.Take(&status_);
+    if (frame != nullptr) here_[frame->number] = true;
+    return frame != nullptr || !status_.ok();
   }
 
-  // Whoever has been sent least is next.
-  bool SendNext() {
-    for (size_t i = 0; i < senders_.size(); ++i) {
-      const size_t turn = (next_sender_ + i) % senders_.size();
-      const Frame* frame = senders_[turn].Next();
-      if (frame == nullptr || !here_[frame->number]) continue;
-      senders_[turn].Post(flows_[receivers_.size() + turn]);
-      next_sender_ = turn + 1;
-      return true;
-    }
-    return false;
-  }
-
-  bool AllMoved() const {
-    return std::all_of(receivers_.begin(), receivers_.end(),
-                       [](const FrameReceiver& receiver) { return receiver.done(); }) &&
-           std::all_of(senders_.begin(), senders_.end(),
-                       [](const FrameSender& sender) { return sender.done(); });
-  }
-
-  bool MayLeave() const override {
-    return std::all_of(senders_.begin(), senders_.end(),
-                       [](const FrameSender& sender) { return sender.posted_all(); });
-  }
+  bool MayLeave() const override { return exchange_.posted_all(); }
 
   bool Has(uint64_t chunk) const override { return here_[plan_.given[rank()][chunk].number]; }
 
@@ -254,14 +209,9 @@ class HierarchicalExchange : public StagedExchange {
   }
 
   const Plan plan_;
-  const Communicator comm_;
+  FrameExchange exchange_;
   std::vector<bool> here_;  // by number: it can be sent and handed out
-  std::vector<FrameReceiver> receivers_;
-  std::vector<FrameSender> senders_;
-  std::vector<Flow> flows_;  // of the receivers, then of the senders
-  ScratchPool::Lease scratch_;
   Status status_;
-  size_t next_sender_ = 0;
   int giver_ = 0;    // whose frame of the chunk is the next to take
   size_t kept_ = 0;  // frames of plan_.own that lie in the outputs
 };

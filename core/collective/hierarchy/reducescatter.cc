@@ -2,10 +2,10 @@
 #include <array>
 
 #include "collective/hierarchy/hierarchy.h"
-#include "collective/kernels/kernels.h"
 #include "collective/piece_stream.h"
+#include "collective/reducer.h"
 #include "collective/transport_collectives.h"
-#include "collective/window/staged_exchange.h"
+#include "collective/window/operation.h"
 #include "settings/failpoint.h"
 
 namespace hvd {
@@ -35,20 +35,14 @@ class HierarchicalReducescatter : public StepMachine {
         comm_(hierarchy.comm),
         topology_(hierarchy.topology),
         lanes_(topology_, comm_.position),
-        operation_(board_->NextOperation()),
         sequence_(spec.sequence),
-        parts_(Parts(spec, comm_)),
-        element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
+        parts_(ScatterParts(spec, comm_.rank(), comm_.size())),
         block_bytes_(BlockBytes(LargestBytes(parts_), board_->shape(), lanes_)),
         rows_(CountChunks(LargestBytes(parts_), block_bytes_)),
         chunks_(rows_ * static_cast<uint64_t>(lanes_.hosts())),
-        first_(board_->NextChunks(chunks_)),
-        within_(spec.reduction),
-        between_(spec.reduction) {
-    if (within_.op == ReduceOp::kAverage) within_.op = ReduceOp::kSum;
-    within_.postscale = 1.0;
-    within_.divisor = 1;
-    between_.prescale = 1.0;
+        operation_(board_, chunks_),
+        within_(spec.reduction.First(), board_->size()),
+        between_(spec.reduction.Last(), lanes_.hosts()) {
     const auto hosts = static_cast<size_t>(lanes_.hosts());
     for (auto& row : receives_) row.resize(hosts);
     sends_.resize(board_->shape().staging_slots);
@@ -61,18 +55,13 @@ class HierarchicalReducescatter : public StepMachine {
   Step Advance() override {
     if (!status_.ok()) return Step::kFailed;
     const bool posted = PostReceives();
-    if (!begun_) {
-      if (!board_->MayBegin(operation_)) return posted ? Step::kProgressed : Step::kBlocked;
-      board_->Begin(operation_);
-      begun_ = true;
-    }
+    if (!operation_.Begin()) return posted ? Step::kProgressed : Step::kBlocked;
     // What lets others go on comes first, oldest chunk first.
     if (Finish() || Reduce() || CopyIn() || posted) {
       failpoint::Hit("chunk");
       return status_.ok() ? Step::kProgressed : Step::kFailed;
     }
-    const bool done = finished_ == chunks_ && board_->AllHave(Phase::kTaken, first_ + chunks_);
-    return done ? Step::kDone : Step::kBlocked;
+    return finished_ == chunks_ && operation_.complete() ? Step::kDone : Step::kBlocked;
   }
 
  private:
@@ -80,11 +69,6 @@ class HierarchicalReducescatter : public StepMachine {
     int64_t begin, end;
     int64_t bytes() const { return end - begin; }
   };
-
-  static std::vector<PieceStream> Parts(const CollectiveSpec& spec, const Communicator& comm) {
-    const auto pieces = ScatterParts(spec, comm.rank(), comm.size());
-    return {pieces.begin(), pieces.end()};
-  }
 
   // At least two rows, so that there is something to overlap. Whole cache lines of every type, or
   // whole elements where so many ranks share a chunk, or so many hosts the scratch, that each gets
@@ -119,7 +103,7 @@ class HierarchicalReducescatter : public StepMachine {
   }
 
   std::byte* Staging(int local_rank, uint64_t chunk, int lane) const {
-    return board_->Staging(local_rank, first_ + chunk) + block_bytes_ * lane;
+    return operation_.Staging(local_rank, chunk) + block_bytes_ * lane;
   }
 
   // What `host` sends of a row.
@@ -146,22 +130,22 @@ class HierarchicalReducescatter : public StepMachine {
   int Carrier(int host) const { return lanes_.Carrier(host, board_->rank()); }
 
   bool CopyIn() {
-    if (copied_ == chunks_ || board_->Mine(Phase::kCopied) != first_ + copied_) return false;
-    if (!board_->MayStage(first_ + copied_)) return false;
+    if (copied_ == chunks_ || !operation_.IsNext(Phase::kCopied, copied_)) return false;
+    if (!operation_.MayStage(copied_)) return false;
     for (int lane = 0; lane < lanes_.count(); ++lane) {
       const Position owner = Owner(copied_, lane);
       if (!owner.known()) break;
       const Range block = Block(owner, RowOf(copied_));
       parts_[owner.index()].Pack(block.begin, block.end, Staging(board_->rank(), copied_, lane));
     }
-    board_->Post(Phase::kCopied, first_ + ++copied_);
+    operation_.Post(Phase::kCopied, copied_++);
     return true;
   }
 
   // Own lanes over the members of this host, in place: nobody else reads them here.
   bool Reduce() {
-    if (reduced_ == copied_ || board_->Mine(Phase::kReduced) != first_ + reduced_) return false;
-    if (!board_->AllHave(Phase::kCopied, first_ + reduced_ + 1)) return false;
+    if (reduced_ == copied_ || !operation_.IsNext(Phase::kReduced, reduced_)) return false;
+    if (!operation_.AllHave(Phase::kCopied, reduced_)) return false;
     std::vector<Transfer>& sends = sends_[reduced_ % sends_.size()];
     for (size_t i = 0; i < sends.size(); ++i) {
       const int lane = lanes_.own()[i];
@@ -173,30 +157,26 @@ class HierarchicalReducescatter : public StepMachine {
       comm_.Send(owner.value(), sequence_, static_cast<uint32_t>(RowOf(reduced_)),
                  Staging(board_->rank(), reduced_, lane), static_cast<size_t>(bytes), &sends[i]);
     }
-    board_->Post(Phase::kReduced, first_ + ++reduced_);
+    operation_.Post(Phase::kReduced, reduced_++);
     return true;
   }
 
   void ReduceLane(int lane, int64_t bytes) {
-    if (board_->size() == 1 && within_.prescale == 1.0) return;
-    sources_.clear();
-    for (int rank = 0; rank < board_->size(); ++rank) {
-      sources_.push_back(Staging(rank, reduced_, lane));
-    }
-    void* destination = Staging(board_->rank(), reduced_, lane);
-    kernels::Reduce(within_, sources_.data(), board_->size(), &destination, 1, bytes / element_);
+    for (int rank = 0; rank < board_->size(); ++rank)
+      within_.Set(rank, Staging(rank, reduced_, lane));
+    within_.IntoMemory(Staging(board_->rank(), reduced_, lane), bytes);
   }
 
   // A chunk for another host has been sent; one for this host has met what the others send.
   bool Finish() {
-    if (finished_ == reduced_ || board_->Mine(Phase::kTaken) != first_ + finished_) return false;
+    if (finished_ == reduced_ || !operation_.IsNext(Phase::kTaken, finished_)) return false;
     const std::vector<Transfer>& transfers =
         IsOwn(finished_) ? receives_[RowOf(finished_) % kRows] : sends_[finished_ % sends_.size()];
     const bool moved = std::all_of(transfers.begin(), transfers.end(),
                                    [](const Transfer& transfer) { return transfer.done; });
     if (!moved || (IsOwn(finished_) && posted_ <= RowOf(finished_))) return false;
     if (IsOwn(finished_)) Combine(RowOf(finished_));
-    if (status_.ok()) board_->Post(Phase::kTaken, first_ + ++finished_);
+    if (status_.ok()) operation_.Post(Phase::kTaken, finished_++);
     return true;
   }
 
@@ -205,46 +185,33 @@ class HierarchicalReducescatter : public StepMachine {
     const Range block = Block(comm_.position, row);
     if (block.bytes() == 0) return;
     for (int host = 0; host < lanes_.hosts() && status_.ok(); ++host) {
-      if (host == lanes_.own_host()) continue;
+      const bool here = host == lanes_.own_host();
+      between_.Set(host,
+                   here ? Staging(board_->rank(), finished_, board_->rank()) : Arrived(row, host));
+      if (here) continue;
       status_ = comm_.Check(receives_[row % kRows][host], static_cast<size_t>(block.bytes()),
                             Carrier(host));
     }
     if (!status_.ok()) return;
-    const PieceStream& part = parts_[comm_.position.index()];
-    const std::byte* own = Staging(board_->rank(), finished_, board_->rank());
-    part.ForEach(block.begin, block.end,
-                 [&](const std::byte*, std::byte* output, int64_t at, int64_t bytes) {
-                   sources_.clear();
-                   for (int host = 0; host < lanes_.hosts(); ++host) {
-                     const bool here = host == lanes_.own_host();
-                     sources_.push_back((here ? own : Arrived(row, host)) + at);
-                   }
-                   void* destination = output;
-                   kernels::Reduce(between_, sources_.data(), lanes_.hosts(), &destination, 1,
-                                   bytes / element_);
-                 });
+    between_.IntoOutputs(parts_[comm_.position.index()], block.begin, block.end);
   }
 
   Board* const board_;
   const Communicator comm_;
   const Topology& topology_;
   const Lanes lanes_;
-  const uint64_t operation_;
   const uint64_t sequence_;
   const std::vector<PieceStream> parts_;  // by the position that gets it reduced
-  const int64_t element_;
   const int64_t block_bytes_;
   const uint64_t rows_;
   const uint64_t chunks_;
-  const uint64_t first_;                               // number of the first chunk on the board
-  Reduction within_;                                   // applies to the inputs of one host
-  Reduction between_;                                  // to the hosts' results
+  ChunkedOperation operation_;
+  Reducer within_;                                     // of the inputs of one host
+  Reducer between_;                                    // of the hosts' results
   std::array<std::vector<Transfer>, kRows> receives_;  // by host
   std::vector<std::vector<Transfer>> sends_;           // by staging slot and place in lanes_.own()
   ScratchPool::Lease scratch_;
-  std::vector<const void*> sources_;
   Status status_;
-  bool begun_ = false;
   uint64_t posted_ = 0;  // rows
   // Chunks through each phase here; finished_ <= reduced_ <= copied_.
   uint64_t copied_ = 0;
@@ -257,8 +224,7 @@ class HierarchicalReducescatter : public StepMachine {
 std::unique_ptr<StepMachine> MakeHierarchicalReducescatter(const Hierarchy& hierarchy,
                                                            const CollectiveSpec& spec) {
   const Communicator& comm = hierarchy.comm;
-  const std::vector<std::vector<Piece>> pieces = ScatterParts(spec, comm.rank(), comm.size());
-  const std::vector<PieceStream> parts(pieces.begin(), pieces.end());
+  const std::vector<PieceStream> parts = ScatterParts(spec, comm.rank(), comm.size());
   if (comm.size() <= kFewRanks && LargestBytes(parts) <= kDirectBytes)
     return MakeDirectReducescatter(comm, spec);
   return std::make_unique<HierarchicalReducescatter>(hierarchy, spec);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "collective/kernels/kernels.h"
 #include "collective/links/exchange.h"
 #include "collective/piece_stream.h"
+#include "collective/reducer.h"
 #include "collective/transport_collectives.h"
 #include "settings/failpoint.h"
 
@@ -21,13 +21,11 @@ class ExchangeAllreduce : public StepMachine {
                     const ExchangePlan& plan)
       : comm_(comm),
         stream_(std::move(stream)),
-        element_(static_cast<int64_t>(SizeOf(spec.reduction.dtype))),
-        moves_(PlanMoves(plan, comm.size(), comm.rank(), stream_.bytes(), element_)),
-        group_{&comm_, spec.sequence, {}, {}, {}},
-        scale_{spec.reduction.dtype, ReduceOp::kSum, spec.reduction.prescale, 1.0, 1} {
+        moves_(PlanMoves(plan, comm.size(), comm.rank(), stream_.bytes(),
+                         static_cast<int64_t>(SizeOf(spec.reduction.dtype)))),
+        group_{&comm_, spec.sequence, {}, spec.reduction},
+        scale_(moves_.combines_once ? spec.reduction.Between() : spec.reduction.First(), 1) {
     for (int place = 0; place < comm_.size(); ++place) group_.places.push_back(place);
-    SplitReduction(spec.reduction, &group_);
-    if (moves_.combines_once) std::swap(group_.finish.prescale, scale_.prescale);
     const int64_t bytes = Aligned(stream_.bytes()) + moves_.scratch_bytes;
     status_ = comm_.scratch->Borrow(static_cast<size_t>(bytes), &scratch_);
   }
@@ -59,16 +57,7 @@ class ExchangeAllreduce : public StepMachine {
 
   void PackNext() {
     const int64_t end = std::min(packed_ + kStretch, stream_.bytes());
-    if (scale_.prescale == 1.0) {
-      stream_.Pack(packed_, end, data() + packed_);
-    } else {
-      stream_.ForEach(packed_, end,
-                      [&](const std::byte* input, std::byte*, int64_t at, int64_t bytes) {
-                        const void* source = input;
-                        void* destination = data() + packed_ + at;
-                        kernels::Reduce(scale_, &source, 1, &destination, 1, bytes / element_);
-                      });
-    }
+    scale_.IntoMemory(stream_, packed_, end, data() + packed_);
     packed_ = end;
     if (packed_ == stream_.bytes()) exchange_.Send();
   }
@@ -81,10 +70,9 @@ class ExchangeAllreduce : public StepMachine {
 
   const Communicator comm_;
   const PieceStream stream_;
-  const int64_t element_;
   const Moves moves_;
   LinkGroup group_;
-  Reduction scale_;  // of the inputs, where it is not part of the sum
+  Reducer scale_;  // of the inputs
   ScratchPool::Lease scratch_;
   LinkExchange exchange_;
   Status status_;

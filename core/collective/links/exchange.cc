@@ -88,7 +88,7 @@ bool LinkExchange::AllSent() const {
 // As much as one step may; true when all of it is combined.
 bool LinkExchange::Combine() {
   const std::vector<Parcel>& parcels = move().in;
-  const auto element = static_cast<int64_t>(SizeOf(group_->combine.dtype));
+  const auto element = static_cast<int64_t>(SizeOf(group_->reduction.dtype));
   const int64_t begin = move().begin + combined_;
   const int64_t most = static_cast<int64_t>(kStepBytes / (parcels.size() + 2)) / 128 * 128;
   const int64_t bytes = std::min(move().end - begin, std::max<int64_t>(most, 128));
@@ -96,7 +96,9 @@ bool LinkExchange::Combine() {
   for (const Parcel& parcel : parcels) operands_.push_back(scratch_ + parcel.scratch + combined_);
   operands_.insert(operands_.begin() + move().own_place, data_ + begin);
   void* destination = data_ + begin;
-  kernels::Reduce(move().finishes ? group_->finish : group_->combine, operands_.data(),
+  const Reduction& whole = group_->reduction;
+  const Reduction last = moves_->combines_once ? whole : whole.Last();
+  kernels::Reduce(move().finishes ? last : whole.Between(), operands_.data(),
                   static_cast<int>(operands_.size()), &destination, 1, bytes / element);
   combined_ += bytes;
   return begin + bytes == move().end;

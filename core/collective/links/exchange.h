@@ -13,17 +13,8 @@ struct LinkGroup {
   const Communicator* comm = nullptr;
   uint64_t sequence = 0;
   std::vector<int> places;  // of the members, in the set
-  Reduction combine;
-  Reduction finish;  // of what is combined for the last time
+  Reduction reduction;
 };
-
-// The sum without factors, and with those that are due at its end.
-inline void SplitReduction(const Reduction& reduction, LinkGroup* group) {
-  const ReduceOp op = reduction.op == ReduceOp::kAverage ? ReduceOp::kSum : reduction.op;
-  group->combine = {reduction.dtype, op, 1.0, 1.0, 1};
-  group->finish = reduction;
-  group->finish.prescale = 1.0;
-}
 
 // An allreduce of one stretch of memory among the members of a group, in place: what one member
 // does of it.

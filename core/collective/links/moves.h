@@ -39,7 +39,7 @@ constexpr uint32_t kMoveTags = 128;  // the tags of one exchange are below
 struct Moves {
   std::vector<Move> list;
   int64_t scratch_bytes = 0;
-  // The data are read once and combined once, so that a prescale can be part of that.
+  // The data are read once and combined once: a prescale is part of that, else due before.
   bool combines_once = false;
 };
 

@@ -46,7 +46,7 @@ struct ExchangePlan {
 
 int64_t CostOf(const ExchangePlan& plan, int members, int64_t bytes, const LinkCosts& costs);
 
-// Around a ring in frames, where sending, receiving and adding overlap (ring.h).
+// Around a ring in frames, where sending, receiving and adding overlap (ring.cc).
 int64_t CostOfRing(int members, int64_t bytes, const LinkCosts& costs);
 
 // The cheapest plan of a form; of one member, who finishes alone, one level of one. Where several

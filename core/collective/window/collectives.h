@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/collective.h"
+#include "collective/piece_stream.h"
 #include "collective/window/board.h"
 
 // The collectives among the ranks of a host, over a Board. See CollectiveSpec for what each is
@@ -59,6 +60,11 @@ std::unique_ptr<StepMachine> MakeWindowBroadcast(Board* board, const CollectiveS
 // its stream in chunks and takes from each chunk of the others what is for it. The own part is
 // copied straight.
 std::unique_ptr<StepMachine> MakeWindowAlltoall(Board* board, const CollectiveSpec& spec);
+
+// What is small and has arithmetic: everybody puts the stream's inputs into its slot, and reduces
+// [begin, end) of all slots into the stream's outputs.
+std::unique_ptr<StepMachine> MakeInlineReduce(Board* board, const Reduction& reduction,
+                                              PieceStream stream, int64_t begin, int64_t end);
 
 // Done when every member has begun the same barrier.
 std::unique_ptr<StepMachine> MakeWindowBarrier(Board* board);

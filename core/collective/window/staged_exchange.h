@@ -1,16 +1,13 @@
 #pragma once
 
 #include "base/collective.h"
-#include "collective/window/board.h"
+#include "collective/window/operation.h"
 
 namespace hvd {
 
 // What the large operations over a window have in common in which nobody works for others: every
 // rank streams what it gives through its staging in chunks, and takes what it needs of the others'
 // chunks.
-//
-// It is complete only when every member has taken the last chunk: who reports success knows that
-// all will.
 class StagedExchange : public StepMachine {
  public:
   Step Advance() override;
@@ -22,11 +19,9 @@ class StagedExchange : public StepMachine {
 
   int rank() const { return board_->rank(); }
   int size() const { return board_->size(); }
-  std::byte* Staging(int rank, uint64_t chunk) const {
-    return board_->Staging(rank, first_ + chunk);
-  }
+  std::byte* Staging(int rank, uint64_t chunk) const { return operation_.Staging(rank, chunk); }
   bool HasStaged(int rank, uint64_t chunk) const {
-    return board_->Has(rank, Phase::kCopied, first_ + chunk + 1);
+    return operation_.Has(rank, Phase::kCopied, chunk);
   }
 
   // Whether a chunk can be given: its data are here.
@@ -48,24 +43,15 @@ class StagedExchange : public StepMachine {
   virtual bool MayLeave() const { return true; }
 
  private:
-  void Skip(Phase phase, uint64_t from);
   bool TakeNext();
   bool GiveNext();
 
   Board* const board_;
-  const uint64_t operation_;
-  const uint64_t first_;  // number of the first chunk on the board
-  const uint64_t chunks_;
+  ChunkedOperation operation_;
   const uint64_t given_;
   const uint64_t needed_;
-  bool begun_ = false;
   uint64_t staged_ = 0;  // chunks given so far
   uint64_t taken_ = 0;   // chunks of which all that is needed is taken
 };
-
-// How many pieces of `piece` bytes `bytes` take.
-inline uint64_t CountChunks(int64_t bytes, int64_t piece) {
-  return static_cast<uint64_t>((bytes + piece - 1) / piece);
-}
 
 }  // namespace hvd

@@ -24,10 +24,11 @@ bool ToBytes(int64_t rows, int64_t row_bytes, int64_t* bytes) {
 
 bool Add(int64_t value, int64_t* sum) { return !__builtin_add_overflow(*sum, value, sum); }
 
-bool AddAll(const std::vector<int64_t>& rows, int64_t row_bytes, ResultSizes* result) {
+bool AddAll(const std::vector<int64_t>& rows, int64_t row_bytes, std::vector<int64_t>* share,
+            int64_t* all_bytes) {
   for (const int64_t count : rows) {
-    int64_t& bytes = result->rank_bytes.emplace_back();
-    if (!ToBytes(count, row_bytes, &bytes) || !Add(bytes, &result->all_bytes)) return false;
+    int64_t& bytes = share->emplace_back();
+    if (!ToBytes(count, row_bytes, &bytes) || !Add(bytes, all_bytes)) return false;
   }
   return true;
 }
@@ -45,9 +46,8 @@ Status AddSent(const Request& request, const std::string& name, size_t tensor, i
   result->sent = request.splits;
   result->sent.resize(static_cast<size_t>(members));
   const int64_t row_bytes = negotiate::BytesPerRow(request.tensors[tensor]);
-  if (row_bytes < 0 || !AddAll(result->sent, row_bytes, result))
+  if (row_bytes < 0 || !AddAll(result->sent, row_bytes, &result->shares.to, &result->input_bytes))
     return Impossible(request, name, "that this rank sends more than memory holds");
-  result->input_bytes = std::exchange(result->all_bytes, 0);
   return Status::Ok();
 }
 
@@ -84,7 +84,8 @@ Status FindResultSizes(const Request& request, const std::string& name, size_t t
                           " rows, but it has announced " + std::to_string(meta.shape[0]));
   }
   const int64_t row_bytes = negotiate::BytesPerRow(meta);
-  if (row_bytes < 0 || !AddAll(rows, row_bytes, result)) {
+  std::vector<int64_t>& share = scatters ? result->shares.to : result->shares.from;
+  if (row_bytes < 0 || !AddAll(rows, row_bytes, &share, &result->all_bytes)) {
     return Impossible(request, name, "sizes that no memory holds");
   }
   result->shape = meta.shape;
@@ -94,7 +95,7 @@ Status FindResultSizes(const Request& request, const std::string& name, size_t t
     if (comes_here && !Add(rows[r], &result->shape[0])) {
       return Impossible(request, name, "more rows than a dimension can have");
     }
-    if (scatters || r == me) result->input_bytes += result->rank_bytes[r];
+    if (scatters || r == me) result->input_bytes += share[r];
   }
   return Status::Ok();
 }
@@ -106,7 +107,7 @@ Status AddReceived(const Request& request, const std::string& name, size_t tenso
   int64_t all_rows = 0;
   int64_t all_bytes = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
-    int64_t& bytes = result->rank_bytes.emplace_back();
+    int64_t& bytes = result->shares.from.emplace_back();
     // Rows without bytes are bounded, too: so the sum is out of nobody's bounds alone.
     if (ToBytes(rows[r], row_bytes, &bytes) && rows[r] <= negotiate::kMaxTensorBytes &&
         Add(rows[r], &all_rows) && Add(bytes, &all_bytes))

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/collective.h"
 #include "base/rank.h"
 #include "negotiate/message.h"
 
@@ -11,12 +12,12 @@ namespace hvd {
 // The operations whose result has another shape than the input: what is known of their sizes. Of an
 // alltoall that is at first no more than what this rank sends.
 struct ResultSizes {
-  std::vector<int64_t> rank_bytes;  // as CollectiveSpec::rank_bytes
-  int64_t all_bytes = 0;            // of all ranks; of an alltoall nobody knows that
-  int64_t input_bytes = 0;          // of this rank's input that take part
-  Shape shape;                      // of this rank's result
-  std::vector<int64_t> sent;        // alltoall: rows to each member
-  std::vector<int64_t> received;    // and from each
+  Shares shares;
+  int64_t all_bytes = 0;          // of all ranks; of an alltoall nobody knows that
+  int64_t input_bytes = 0;        // of this rank's input that take part
+  Shape shape;                    // of this rank's result
+  std::vector<int64_t> sent;      // alltoall: rows to each member
+  std::vector<int64_t> received;  // and from each
 };
 
 bool HasResultSizes(OpKind kind);

@@ -35,8 +35,8 @@ size_t PartOf(const CollectiveSpec& of, int members) {
 // What the parts for each member take, all tensors together.
 std::vector<int64_t> RowOf(const CollectiveSpec& of, size_t members) {
   std::vector<int64_t> row(members);
-  for (const std::vector<int64_t>& bytes : of.rank_bytes) {
-    for (size_t m = 0; m < members; ++m) row[m] += bytes[m];
+  for (const Shares& shares : of.shares) {
+    for (size_t m = 0; m < members; ++m) row[m] += shares.to[m];
   }
   return row;
 }
@@ -94,7 +94,7 @@ void CountExchange::AddRows(const CollectiveSpec& of) {
   for (size_t i = 0; i < of.pieces.size(); ++i) {
     const std::byte* input = of.pieces[i].input;
     for (size_t m = 0; m < members_; ++m) {
-      const auto bytes = static_cast<size_t>(of.rank_bytes[i][m]);
+      const auto bytes = static_cast<size_t>(of.shares[i].to[m]);
       if (bytes > 0) std::memcpy(sent_.data() + m * part_ + at[m], input, bytes);
       at[m] += bytes;
       input += bytes;
@@ -122,8 +122,8 @@ Status CountExchange::FillSenders(CollectiveSpec* of, Position* culprit) const {
     AlltoallSender sender{Number(m, kStream), Number(m, kBefore), Number(m, kLargest)};
     int64_t part = 0;
     bool fits = true;
-    for (const std::vector<int64_t>& bytes : of->rank_bytes) {
-      fits = fits && !__builtin_add_overflow(part, bytes[members_ + m], &part);
+    for (const Shares& shares : of->shares) {
+      fits = fits && !__builtin_add_overflow(part, shares.from[m], &part);
     }
     if (m != rank_ && (!fits || !CanBe(sender, part, most))) {
       *culprit = Position(static_cast<int>(m));
@@ -150,7 +150,7 @@ void CountExchange::TakeRows(const CollectiveSpec& of) const {
   for (size_t i = 0; i < of.pieces.size(); ++i) {
     std::byte* output = of.pieces[i].output;
     for (size_t m = 0; m < members_; ++m) {
-      const auto bytes = static_cast<size_t>(of.rank_bytes[i][members_ + m]);
+      const auto bytes = static_cast<size_t>(of.shares[i].from[m]);
       if (bytes > 0) std::memcpy(output, From(m) + at[m], bytes);
       at[m] += bytes;
       output += bytes;

@@ -18,7 +18,7 @@ namespace hvd {
 // the rows themselves, one tensor after the other.
 class CountExchange {
  public:
-  // `of` is of this rank's own: pieces with inputs, and of rank_bytes what it sends. `rows`: the
+  // `of` is of this rank's own: pieces with inputs, and of shares what it sends. `rows`: the
   // same as numbers of rows. Of a GPU no rows come along.
   CountExchange(const CollectiveSpec& of, const std::vector<const std::vector<int64_t>*>& rows,
                 int rank, int members);
@@ -33,7 +33,7 @@ class CountExchange {
 
   // Rows of a tensor from each member.
   std::vector<int64_t> RowsFrom(size_t tensor) const;
-  // Fills in the senders of `of`, whose rank_bytes are complete and checked. An error (kAborted):
+  // Fills in the senders of `of`, whose shares are complete and checked. An error (kAborted):
   // *culprit says what cannot be.
   Status FillSenders(CollectiveSpec* of, Position* culprit) const;
 

@@ -133,7 +133,7 @@ Status Executor::UseCounts(const CountExchange* counts) {
     HVD_RETURN_IF_ERROR(AddReceived(handle.entry.request, handle.name(), part.tensor,
                                     counts != nullptr ? counts->RowsFrom(i) : part.sizes->sent,
                                     part.sizes.get(), &culprit_));
-    spec.rank_bytes[i] = part.sizes->rank_bytes;
+    spec.shares[i] = part.sizes->shares;
   }
   if (counts != nullptr) {
     HVD_RETURN_IF_ERROR(counts->FillSenders(&spec, &culprit_));

@@ -183,7 +183,7 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
     const ResultSizes* sizes = part.sizes.get();
     const int64_t bytes = sizes != nullptr ? sizes->input_bytes : buffer.input_bytes;
     job.spec.pieces.push_back({buffer.input, handle.OutputOf(part.tensor), bytes});
-    if (sizes != nullptr) job.spec.rank_bytes.push_back(sizes->rank_bytes);
+    if (sizes != nullptr) job.spec.shares.push_back(sizes->shares);
     if (handle.entry.OnGpu()) job.spec.order.push_back(OrderOf(handle.entry));
   }
   job.parts = std::move(parts);

@@ -203,7 +203,7 @@ TEST(Alltoall, SizesThatDisagreeWithTheInputFail) {
   ASSERT_OK(rank.Run(backend, spec));
   spec.senders.clear();
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
-  spec.rank_bytes.clear();
+  spec.shares.clear();
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
 }
 

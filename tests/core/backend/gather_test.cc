@@ -38,7 +38,7 @@ void Gather(Rank* rank, Backend* backend, const Ragged& sizes, uint64_t sequence
   CollectiveSpec spec;
   spec.kind = OpKind::kAllgather;
   spec.sequence = sequence;
-  spec.rank_bytes = sizes;
+  for (const std::vector<int64_t>& row : sizes) spec.shares.push_back({{}, row});
   for (size_t piece = 0; piece < sizes.size(); ++piece) {
     inputs.push_back(Part(piece, rank->rank(), sizes[piece][rank->rank()]));
     outputs.emplace_back(
@@ -122,9 +122,9 @@ TEST(Allgather, SizesThatDisagreeWithTheInputFail) {
   spec.kind = OpKind::kAllgather;
   Bytes data(8);
   spec.pieces.push_back({data.data(), data.data(), 8});
-  spec.rank_bytes = {{4}};
+  spec.shares = {{{}, {4}}};
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
-  spec.rank_bytes.clear();
+  spec.shares.clear();
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
 }
 

@@ -78,8 +78,8 @@ struct Case {
       spec.pieces.push_back({in_place ? output.data() : input.data(),
                              output.data() + (in_place ? Begin(piece, rank) : 0),
                              static_cast<int64_t>(input.size())});
-      spec.rank_bytes.push_back(parts[piece]);
-      for (int64_t& bytes : spec.rank_bytes.back()) bytes *= static_cast<int64_t>(Element());
+      spec.shares.push_back({parts[piece], {}});
+      for (int64_t& bytes : spec.shares.back().to) bytes *= static_cast<int64_t>(Element());
     }
     return spec;
   }
@@ -330,9 +330,9 @@ TEST(Reducescatter, SizesThatDisagreeWithTheInputFail) {
   spec.kind = OpKind::kReducescatter;
   Bytes data(8);
   spec.pieces.push_back({data.data(), data.data(), 8});
-  spec.rank_bytes = {{4}};
+  spec.shares = {{{4}, {}}};
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
-  spec.rank_bytes = {{8, 0}};
+  spec.shares = {{{8, 0}, {}}};
   EXPECT_EQ(rank.Run(backend, spec).code(), Code::kInternal);
 }
 

@@ -128,7 +128,8 @@ class Part {
     if (operation_.kind == OpKind::kAlltoall) {
       SetMatrices(bytes, static_cast<int>(rank_), static_cast<int>(operation_.ranks), &spec);
     } else if (IsRagged(operation_.kind)) {
-      spec.rank_bytes = std::move(bytes);
+      const bool gathers = operation_.kind == OpKind::kAllgather;
+      for (auto& row : bytes) spec.shares.push_back(gathers ? Shares{{}, row} : Shares{row, {}});
     }
     return spec;
   }

@@ -7,7 +7,6 @@
 #include "base/tree.h"
 #include "check.h"
 #include "collective/piece_stream.h"
-#include "collective/ring.h"
 #include "collective/scratch.h"
 #include "collective/transport_collectives.h"
 #include "collective/window/board.h"
@@ -54,7 +53,7 @@ TEST(PieceStream, PartsOfAnAllgatherLieInRankOrder) {
   char output[7] = "......";
   CollectiveSpec spec;
   spec.pieces.push_back(At(input, output, 2));
-  spec.rank_bytes = {{1, 2, 0, 3}};
+  spec.shares = {{{}, {1, 2, 0, 3}}};
   const auto parts = GatherParts(spec, 1, 4);
   EXPECT_EQ(parts[3].bytes(), 3);
   parts[1].Keep(0, 2);

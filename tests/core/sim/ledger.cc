@@ -112,8 +112,8 @@ void Ledger::CheckExchanges(const Meeting& meeting) {
     const CollectiveSpec& sent = meeting.exchanges[from];
     for (size_t to = 0; to < members; ++to) {
       const CollectiveSpec& got = meeting.exchanges[to];
-      for (size_t i = 0; i < sent.rank_bytes.size(); ++i) {
-        if (sent.rank_bytes[i][to] != got.rank_bytes[i][members + from])
+      for (size_t i = 0; i < sent.shares.size(); ++i) {
+        if (sent.shares[i].to[to] != got.shares[i].from[from])
           Violate("a rank expects other rows than it is sent");
       }
       if (got.senders[from].stream != sent.senders[from].stream ||
@@ -190,7 +190,7 @@ void Ledger::CheckSame(int rank, const Meeting& meeting, const CollectiveSpec& s
                               spec.reduction.divisor == first.reduction.divisor);
   if (!same_reduction) Violate(who + "another reduction");
   const bool alltoall = spec.kind == OpKind::kAlltoall;
-  if (!alltoall && spec.rank_bytes != first.rank_bytes) Violate(who + "it with other sizes");
+  if (!alltoall && spec.shares != first.shares) Violate(who + "it with other sizes");
   if (spec.pieces.size() != first.pieces.size()) Violate(who + "it with more or fewer tensors");
   if (IsCounts(spec) != IsCounts(first)) Violate(who + "it with or without rows");
   if (IsCounts(spec)) {

@@ -38,15 +38,15 @@ TEST(ResultSizes, OfAnAlltoallAreKnownInTwoSteps) {
   ResultSizes result;
   ASSERT_OK(Find(request, {}, &result));
   EXPECT_EQ(result.input_bytes, 48);
-  EXPECT_TRUE(result.rank_bytes == (Sizes{8, 16, 24}));
+  EXPECT_TRUE(result.shares.to == (Sizes{8, 16, 24}));
   Position culprit;
   ASSERT_OK(AddReceived(request, "w", 0, {5, 2, 1}, &result, &culprit));
-  EXPECT_TRUE(result.rank_bytes == (Sizes{8, 16, 24, 40, 16, 8}));
+  EXPECT_TRUE(result.shares.from == (Sizes{40, 16, 8}));
   EXPECT_TRUE(result.received == (Sizes{5, 2, 1}));
   EXPECT_EQ(ToString(result.shape), "[8, 2]");
   // A rank that has joined sends nothing.
   ASSERT_OK(Find(RequestOf(OpKind::kAlltoall, {0, 2}), {}, &result));
-  EXPECT_TRUE(result.rank_bytes == (Sizes{0, 0, 0}));
+  EXPECT_TRUE(result.shares.to == (Sizes{0, 0, 0}));
 }
 
 TEST(ResultSizes, RefusesRowsThatNoMemoryHolds) {

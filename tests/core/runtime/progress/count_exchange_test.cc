@@ -25,7 +25,7 @@ class Side {
     of_.device = device;
     for (size_t t = 0; t < rows.size(); ++t) {
       Numbers& mine = mine_.emplace_back();
-      Numbers& bytes = of_.rank_bytes.emplace_back();
+      Numbers& bytes = of_.shares.emplace_back().to;
       std::vector<std::byte>& input = inputs_.emplace_back();
       size_t received = 0;
       for (size_t r = 0; r < ranks_; ++r) {
@@ -55,7 +55,7 @@ class Side {
       const Numbers rows = counts_->RowsFrom(t);
       for (size_t r = 0; r < ranks_; ++r) {
         EXPECT_EQ(rows[r], Rows(t, r, rank_));
-        of_.rank_bytes[t].push_back(rows[r] * kRowBytes);
+        of_.shares[t].from.push_back(rows[r] * kRowBytes);
       }
     }
     return counts_->FillSenders(&of_, culprit);
