@@ -31,21 +31,14 @@ void Tell(const Caller& caller, Code code, const char* text) noexcept {
 
 void Fail(const Caller& caller, const Status& status) noexcept {
   std::string text;
-  try {
-    text = Escaped(status.message(), true);
-  } catch (const std::bad_alloc&) {
-    return Tell(caller, status.code(), kNoMemory);
-  }
-  Tell(caller, status.code(), text.c_str());
+  const bool whole = HasMemoryFor([&] { text = Escaped(status.message(), true); });
+  Tell(caller, status.code(), whole ? text.c_str() : kNoMemory);
 }
 
 void Deliver(const Caller& caller, const std::vector<Output>& given) noexcept {
   std::vector<hvd_output> outputs;
-  try {
-    outputs.reserve(given.size());
-  } catch (const std::bad_alloc&) {
+  if (!HasMemoryFor([&] { outputs.reserve(given.size()); }))
     return Tell(caller, Code::kUnavailable, kNoMemory);
-  }
   for (const Output& output : given) {
     outputs.push_back({output.data.get(), output.bytes, static_cast<int32_t>(output.dtype),
                        static_cast<int32_t>(output.shape.size()), output.shape.data(), &output});
@@ -108,7 +101,9 @@ class Joining {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!status.ok() && failure_.ok()) failure_ = status;
-      if (process_set == 0 && handle != nullptr) Keep(handle->outputs);
+      const bool gives = process_set == 0 && handle != nullptr;
+      const bool kept = !gives || HasMemoryFor([&] { outputs_ = handle->outputs; });
+      if (!kept && failure_.ok()) failure_ = no_memory_;
       last = --left_ == 0;
     }
     if (!last) return;
@@ -117,14 +112,6 @@ class Joining {
   }
 
  private:
-  void Keep(const std::vector<Output>& outputs) noexcept {
-    try {
-      outputs_ = outputs;
-    } catch (const std::bad_alloc&) {
-      if (failure_.ok()) failure_ = no_memory_;
-    }
-  }
-
   const Caller caller_;
   std::mutex mutex_;  // guards what follows
   size_t left_;
@@ -173,11 +160,8 @@ void Submit(hvd_api*, const hvd_operation* operation, hvd_done done, void* conte
   const std::shared_ptr<Engine> engine = CurrentEngine();
   const Caller caller{done, context};
   Status status;
-  try {
-    status = Start(engine.get(), *operation, caller);
-  } catch (const std::bad_alloc&) {
+  if (!HasMemoryFor([&] { status = Start(engine.get(), *operation, caller); }))
     return Tell(caller, Code::kUnavailable, kNoMemory);
-  }
   if (!status.ok()) Fail(caller, status);
 }
 
@@ -208,19 +192,19 @@ int32_t GetTopology(hvd_api*, hvd_topology* topology) {
   return 0;
 }
 
-int32_t GetProcessSet(hvd_api*, uint32_t id, int32_t* size, int32_t* rank) noexcept try {
+int32_t GetProcessSet(hvd_api*, uint32_t id, int32_t* size, int32_t* rank) noexcept {
   const std::shared_ptr<Engine> engine = CurrentEngine();
   const std::optional<RankIdentity> own =
       KnownIdentity();  // none where the engine is just shut down
   if (engine == nullptr || !own) return static_cast<int32_t>(Code::kNotInitialized);
-  const std::vector<int> members = engine->MembersOf(id);
+  std::vector<int> members;
+  if (!HasMemoryFor([&] { members = engine->MembersOf(id); }))
+    return static_cast<int32_t>(Code::kUnavailable);
   if (members.empty()) return static_cast<int32_t>(Code::kInvalidArgument);
   const auto place = std::find(members.begin(), members.end(), own->rank);
   *size = static_cast<int32_t>(members.size());
   *rank = place == members.end() ? -1 : static_cast<int32_t>(place - members.begin());
   return 0;
-} catch (const std::bad_alloc&) {
-  return static_cast<int32_t>(Code::kUnavailable);
 }
 
 }  // namespace

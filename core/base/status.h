@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -77,6 +78,17 @@ class [[nodiscard]] Status {
 inline void PrepareToThrow() noexcept {
   // Volatile: the compiler may leave out the call where nobody wants its result.
   [[maybe_unused]] const volatile int record = std::uncaught_exceptions();
+}
+
+// Does `work`; false where there was no memory for it.
+template <typename Work>
+bool HasMemoryFor(Work work) {
+  try {
+    work();
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 }  // namespace hvd

@@ -10,11 +10,12 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <new>
 #include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "base/status.h"
 
 namespace hvd {
 
@@ -82,11 +83,8 @@ void LineWriter::State::Write(const std::string& line) {
 void LineWriter::State::TellLoss(std::unique_lock<std::mutex>* lock) {
   const size_t count = std::exchange(lost, 0);
   lock->unlock();
-  try {
-    if (options.loss != nullptr) Write(options.loss(count));
-  } catch (const std::bad_alloc&) {
-    // That some were lost is lost, too.
-  }
+  // Without memory for it, that some were lost is lost, too.
+  if (options.loss != nullptr) HasMemoryFor([&] { Write(options.loss(count)); });
   lock->lock();
 }
 

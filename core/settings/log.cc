@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <new>
 
+#include "base/status.h"
 #include "base/text.h"
 #include "settings/line_writer.h"
 
@@ -67,10 +67,9 @@ LineWriter* Writer() {
   return made ? writer : nullptr;
 }
 
-void Write(LogLevel level, std::string_view text) noexcept try {
-  Writer()->Put(LineNow(level, text));
-} catch (const std::bad_alloc&) {
-  // The program that is told less goes on.
+// Without memory for it the program is told less, and goes on.
+void Write(LogLevel level, std::string_view text) noexcept {
+  HasMemoryFor([&] { Writer()->Put(LineNow(level, text)); });
 }
 
 }  // namespace

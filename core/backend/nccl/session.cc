@@ -125,11 +125,9 @@ struct Session::Shared : Occupant {
   }
   // Where there is no memory for it, the next look may find some.
   static bool Looks(Watch* watch) noexcept {
-    try {
-      return watch->Look(NowMicros());
-    } catch (const std::bad_alloc&) {
-      return true;
-    }
+    bool looks = true;
+    HasMemoryFor([&] { looks = watch->Look(NowMicros()); });
+    return looks;
   }
 
   void Prepare() {
@@ -220,12 +218,11 @@ void Session::Run(Shared* shared) {
   PrepareToThrow();
   pthread_setname_np(pthread_self(), "hvd-nccl");
   bool connected = false;
-  try {
+  const bool ready = HasMemoryFor([&] {
     shared->Prepare();
     if (shared->Await(Wish::kNone) == Wish::kConnect) connected = shared->SetUp();
-  } catch (const std::bad_alloc&) {
-    shared->Reach(Stage::kFailed, shared->no_memory);
-  }
+  });
+  if (!ready) shared->Reach(Stage::kFailed, shared->no_memory);
   const Wish wish = connected ? shared->WatchGpu() : shared->Await(Wish::kConnect);
   if (wish == Wish::kEnd && connected) shared->Finalize();
   shared->communicator->Abort();

@@ -42,11 +42,11 @@ Status PrepareMessage(Handle* handle) {
 
 // Of a wait that ends before the operation; `without_name` where there is no memory to name it.
 Status NotComplete(const Handle& handle, const Status& without_name) noexcept {
-  try {
-    return {Code::kTimeout, "'" + Shown(handle.name()) + "' is not complete yet"};
-  } catch (const std::bad_alloc&) {
-    return without_name;
-  }
+  Status status = without_name;
+  HasMemoryFor([&] {
+    status = {Code::kTimeout, "'" + Shown(handle.name()) + "' is not complete yet"};
+  });
+  return status;
 }
 
 void CloseLinks(const EngineOptions& options) {
@@ -184,14 +184,12 @@ void RankEngine::LeaveWait(ProgramThread* thread) {
 // An operation that there is no memory for has not begun: only its submitter hears of that.
 Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
   PrepareToThrow();
-  try {
-    return TrySubmit(std::move(entry), handle);
-  } catch (const std::bad_alloc&) {
-    return {Code::kUnavailable, prepared_.no_memory_to_submit.reason};
-  }
+  Status status;
+  if (HasMemoryFor([&] { status = Begin(std::move(entry), handle); })) return status;
+  return {Code::kUnavailable, prepared_.no_memory_to_submit.reason};
 }
 
-Status RankEngine::TrySubmit(Entry entry, HandlePtr* handle) {
+Status RankEngine::Begin(Entry entry, HandlePtr* handle) {
   entry.request.name = Fitted(std::move(entry.request.name), negotiate::kMaxNameBytes);
   HVD_RETURN_IF_ERROR(Usable(entry));
   if (entry.request.kind == OpKind::kJoin) {

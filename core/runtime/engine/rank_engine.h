@@ -80,20 +80,15 @@ class RankEngine : public Engine {
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   Status TryStart();
   void TellLauncher(const Status& status) noexcept;
-  Status TrySubmit(Entry entry, HandlePtr* handle);
+  Status Begin(Entry entry, HandlePtr* handle);
   Status CheckMembers(const std::vector<int>& ranks) const;
-  Status TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id);
-  Status TryAddOwnProcessSet(const std::vector<int>& order, int64_t timeout_us,
-                             bool (*interrupted)(), uint32_t* id);
   MeetingOptions MeetingOf(const std::vector<int>& ranks, int64_t timeout_us);
   Status Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us,
                   bool (*interrupted)());
   Status Leave(const HandlePtr& handle, const Status& late, Output memory);
-  Status TryLeaveProcessSet(uint32_t id);
   void LetGo(uint32_t id);
   void LetGoOfIdle();
   void Open(uint32_t id, const Members& members, std::shared_ptr<ProcessSetWires> wires);
-  Status TryRemoveProcessSet(uint32_t id);
   template <typename Work>
   Status Together(Work work);
   // How far the engine had come when a rank left.

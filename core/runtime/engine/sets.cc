@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <new>
 
 #include "base/clock.h"
 #include "runtime/engine/rank_engine.h"
@@ -32,7 +31,7 @@ Status RankEngine::Agree(const std::string& what, int64_t mine, int64_t* all) {
   entry.request.tensors.push_back({DataType::kInt64, {1}});
   entry.buffers.push_back(TensorBuffer::InPlace(all, sizeof *all));
   HandlePtr handle;
-  HVD_RETURN_IF_ERROR(TrySubmit(std::move(entry), &handle));
+  HVD_RETURN_IF_ERROR(Begin(std::move(entry), &handle));
   return Wait(handle, -1, nullptr);
 }
 
@@ -40,29 +39,10 @@ Status RankEngine::Agree(const std::string& what, int64_t mine, int64_t* all) {
 // all learn that.
 template <typename Work>
 Status RankEngine::Together(Work work) {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    watcher_->Abort(prepared_.no_memory_for_sets);
-    return Status::Aborted(prepared_.no_memory_for_sets.reason);
-  }
-}
-
-Status RankEngine::AddProcessSet(std::vector<int> ranks, uint32_t* id) {
-  return Together([&] { return TryAddProcessSet(ranks, id); });
-}
-
-Status RankEngine::AddOwnProcessSet(std::vector<int> ranks, int64_t timeout_us,
-                                    bool (*interrupted)(), uint32_t* id) {
-  return Together([&] { return TryAddOwnProcessSet(ranks, timeout_us, interrupted, id); });
-}
-
-Status RankEngine::LeaveProcessSet(uint32_t id) {
-  return Together([&] { return TryLeaveProcessSet(id); });
-}
-
-Status RankEngine::RemoveProcessSet(uint32_t id) {
-  return Together([&] { return TryRemoveProcessSet(id); });
+  Status status;
+  if (HasMemoryFor([&] { status = work(); })) return status;
+  watcher_->Abort(prepared_.no_memory_for_sets);
+  return Status::Aborted(prepared_.no_memory_for_sets.reason);
 }
 
 Status RankEngine::CheckMembers(const std::vector<int>& ranks) const {
@@ -81,60 +61,64 @@ void RankEngine::Open(uint32_t id, const Members& members, std::shared_ptr<Proce
   });
 }
 
-Status RankEngine::TryAddProcessSet(const std::vector<int>& ranks, uint32_t* id) {
-  HVD_RETURN_IF_ERROR(CheckMembers(ranks));
-  const Members members(ranks);
-  HVD_RETURN_IF_ERROR(sets_.Add(members, id));
-  sets_.SetClosed(*id, true);
-  const std::string name = "process set " + std::to_string(*id);
-  const bool member = sets_.Has(*id, rank());
-  auto wires = std::make_shared<ProcessSetWires>();
-  const Status mine = wirer_->Prepare(*id, members, StartDeadline(), wires.get());
-  if (member && mine.ok()) Open(*id, members, wires);
-  int64_t successes = 0;
-  const Status agreed = Agree("hvd.add_process_set", mine.ok() ? 1 : 0, &successes);
-  if (agreed.ok() && successes == options_.size) {
-    sets_.SetClosed(*id, false);
-    return Status::Ok();
-  }
-  LetGo(*id);
-  if (abort_.is_set()) return abort_.status();
-  if (!mine.ok()) return mine;
-  return agreed.ok() ? Status(Code::kUnavailable, name + " could not be set up on another rank")
-                     : agreed;
+Status RankEngine::AddProcessSet(std::vector<int> ranks, uint32_t* id) {
+  return Together([&]() -> Status {
+    HVD_RETURN_IF_ERROR(CheckMembers(ranks));
+    const Members members(ranks);
+    HVD_RETURN_IF_ERROR(sets_.Add(members, id));
+    sets_.SetClosed(*id, true);
+    const std::string name = "process set " + std::to_string(*id);
+    const bool member = sets_.Has(*id, rank());
+    auto wires = std::make_shared<ProcessSetWires>();
+    const Status mine = wirer_->Prepare(*id, members, StartDeadline(), wires.get());
+    if (member && mine.ok()) Open(*id, members, wires);
+    int64_t successes = 0;
+    const Status agreed = Agree("hvd.add_process_set", mine.ok() ? 1 : 0, &successes);
+    if (agreed.ok() && successes == options_.size) {
+      sets_.SetClosed(*id, false);
+      return Status::Ok();
+    }
+    LetGo(*id);
+    if (abort_.is_set()) return abort_.status();
+    if (!mine.ok()) return mine;
+    return agreed.ok() ? Status(Code::kUnavailable, name + " could not be set up on another rank")
+                       : agreed;
+  });
 }
 
-Status RankEngine::TryAddOwnProcessSet(const std::vector<int>& order, int64_t timeout_us,
-                                       bool (*interrupted)(), uint32_t* id) {
-  std::vector<int> ranks = order;
-  std::sort(ranks.begin(), ranks.end());
-  HVD_RETURN_IF_ERROR(CheckMembers(ranks));
-  const Members members(ranks);
-  if (!members.Has(rank()))
-    return Status::Invalid("the members alone make this process set, and " + Name(rank()) +
-                           " is none");
-  LetGoOfIdle();
-  MeetingOptions meeting = MeetingOf(ranks, timeout_us);
-  meeting.order = DigestOf(order);
-  meeting.reserve = [&](uint32_t number, std::string* place) {
-    return wirer_->Reserve(number, members, place);
-  };
-  meeting.prepare = [&](uint32_t number, const std::string& place) {
-    auto wires = std::make_shared<ProcessSetWires>();
-    HVD_RETURN_IF_ERROR(wirer_->PrepareIn(number, members, place, wires.get()));
-    HVD_RETURN_IF_ERROR(sets_.AddAs(number, members));
-    sets_.SetClosed(number, true);
-    Open(number, members, std::move(wires));
-    return Status::Ok();
-  };
-  meeting.discard = [&](uint32_t number) { LetGo(number); };
-  meeting.close = [&](const std::string& place) { wirer_->Close(place); };
-  meeting.exchange = [&](const PeerOperation& peer, std::string* note, int64_t deadline_us) {
-    return Exchange(peer, note, deadline_us, interrupted);
-  };
-  const Status met = Meet(meeting, id);
-  if (met.ok()) sets_.SetClosed(*id, false);
-  return met.ok() || !abort_.is_set() ? met : abort_.status();
+Status RankEngine::AddOwnProcessSet(std::vector<int> order, int64_t timeout_us,
+                                    bool (*interrupted)(), uint32_t* id) {
+  return Together([&]() -> Status {
+    std::vector<int> ranks = order;
+    std::sort(ranks.begin(), ranks.end());
+    HVD_RETURN_IF_ERROR(CheckMembers(ranks));
+    const Members members(ranks);
+    if (!members.Has(rank()))
+      return Status::Invalid("the members alone make this process set, and " + Name(rank()) +
+                             " is none");
+    LetGoOfIdle();
+    MeetingOptions meeting = MeetingOf(ranks, timeout_us);
+    meeting.order = DigestOf(order);
+    meeting.reserve = [&](uint32_t number, std::string* place) {
+      return wirer_->Reserve(number, members, place);
+    };
+    meeting.prepare = [&](uint32_t number, const std::string& place) {
+      auto wires = std::make_shared<ProcessSetWires>();
+      HVD_RETURN_IF_ERROR(wirer_->PrepareIn(number, members, place, wires.get()));
+      HVD_RETURN_IF_ERROR(sets_.AddAs(number, members));
+      sets_.SetClosed(number, true);
+      Open(number, members, std::move(wires));
+      return Status::Ok();
+    };
+    meeting.discard = [&](uint32_t number) { LetGo(number); };
+    meeting.close = [&](const std::string& place) { wirer_->Close(place); };
+    meeting.exchange = [&](const PeerOperation& peer, std::string* note, int64_t deadline_us) {
+      return Exchange(peer, note, deadline_us, interrupted);
+    };
+    const Status met = Meet(meeting, id);
+    if (met.ok()) sets_.SetClosed(*id, false);
+    return met.ok() || !abort_.is_set() ? met : abort_.status();
+  });
 }
 
 MeetingOptions RankEngine::MeetingOf(const std::vector<int>& ranks, int64_t timeout_us) {
@@ -168,7 +152,7 @@ Status RankEngine::Exchange(const PeerOperation& peer, std::string* note, int64_
   entry.request.tensors.push_back({DataType::kUint8, {bytes}});
   entry.buffers.push_back(TensorBuffer::InPlace(memory.data.get(), bytes));
   HandlePtr handle;
-  HVD_RETURN_IF_ERROR(TrySubmit(std::move(entry), &handle));
+  HVD_RETURN_IF_ERROR(Begin(std::move(entry), &handle));
   Status status = Wait(handle, std::max<int64_t>(0, deadline_us - NowMicros()), interrupted);
   if (status.code() == Code::kTimeout) status = Leave(handle, status, memory);
   HVD_RETURN_IF_ERROR(status);
@@ -187,15 +171,17 @@ Status RankEngine::Leave(const HandlePtr& handle, const Status& late, Output mem
   return Wait(handle, -1, nullptr);
 }
 
-Status RankEngine::TryLeaveProcessSet(uint32_t id) {
-  if (shut_down_.load()) return AlreadyShutDown();
-  if (id < SetRegistry::kFirstOwn || !sets_.Close(id)) return NoSuchSet(id);
-  {
-    const std::lock_guard<std::mutex> lock(meetings_mutex_);
-    leaving_.push_back(id);
-  }
-  LetGoOfIdle();
-  return Status::Ok();
+Status RankEngine::LeaveProcessSet(uint32_t id) {
+  return Together([&]() -> Status {
+    if (shut_down_.load()) return AlreadyShutDown();
+    if (id < SetRegistry::kFirstOwn || !sets_.Close(id)) return NoSuchSet(id);
+    {
+      const std::lock_guard<std::mutex> lock(meetings_mutex_);
+      leaving_.push_back(id);
+    }
+    LetGoOfIdle();
+    return Status::Ok();
+  });
 }
 
 // One on which something is in flight is looked at again when the next one is made or left.
@@ -216,28 +202,30 @@ void RankEngine::LetGo(uint32_t id) {
   loop_->Poke();
 }
 
-Status RankEngine::TryRemoveProcessSet(uint32_t id) {
-  if (shut_down_.load()) return AlreadyShutDown();
-  if (id == 0) return Status::Invalid("the process set of all ranks cannot be removed");
-  if (!sets_.SetClosed(id, true)) return NoSuchSet(id);
-  int64_t in_flight = 0;
-  // Where it is queued, too: another thread may have asked the registry before.
-  const auto mine = static_cast<int64_t>(queue_.CloseSet(id));
-  const Status agreed = Agree("hvd.remove_process_set", mine, &in_flight);
-  if (!agreed.ok() || in_flight > 0) {
-    queue_.OpenSet(id);
-    sets_.SetClosed(id, false);
-  }
-  HVD_RETURN_IF_ERROR(agreed);
-  if (in_flight > 0) {
-    return Status::Invalid("process set " + std::to_string(id) +
-                           " cannot be removed: " + std::to_string(in_flight) +
-                           " operations are in flight on it; wait for them first");
-  }
-  sets_.Remove(id);
-  cycle_->Post([this, id] { cycle_->Dismiss(id); });
-  // Nobody goes on before everybody has let go of it.
-  return Agree("hvd.remove_process_set: end", 0, &in_flight);
+Status RankEngine::RemoveProcessSet(uint32_t id) {
+  return Together([&]() -> Status {
+    if (shut_down_.load()) return AlreadyShutDown();
+    if (id == 0) return Status::Invalid("the process set of all ranks cannot be removed");
+    if (!sets_.SetClosed(id, true)) return NoSuchSet(id);
+    int64_t in_flight = 0;
+    // Where it is queued, too: another thread may have asked the registry before.
+    const auto mine = static_cast<int64_t>(queue_.CloseSet(id));
+    const Status agreed = Agree("hvd.remove_process_set", mine, &in_flight);
+    if (!agreed.ok() || in_flight > 0) {
+      queue_.OpenSet(id);
+      sets_.SetClosed(id, false);
+    }
+    HVD_RETURN_IF_ERROR(agreed);
+    if (in_flight > 0) {
+      return Status::Invalid("process set " + std::to_string(id) +
+                             " cannot be removed: " + std::to_string(in_flight) +
+                             " operations are in flight on it; wait for them first");
+    }
+    sets_.Remove(id);
+    cycle_->Post([this, id] { cycle_->Dismiss(id); });
+    // Nobody goes on before everybody has let go of it.
+    return Agree("hvd.remove_process_set: end", 0, &in_flight);
+  });
 }
 
 std::vector<int> RankEngine::MembersOf(uint32_t process_set) const {

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <new>
 #include <utility>
 
 #include "base/link.h"
@@ -49,14 +48,13 @@ inline const SharedText kOutOfMemoryWithoutWords(
 inline Cause OutOfMemory(GlobalRank rank, const char* doing) noexcept {
   Cause cause;
   cause.culprit = rank;
-  try {
+  cause.reason = kOutOfMemoryWithoutWords;
+  HasMemoryFor([&] {
     cause.reason =
         Name(rank) + " ran out of memory while it " + doing +
         ". Give it more (see the limit of its container and ulimit -v) or let it use less: "
         "smaller tensors, smaller batches, fewer workers.";
-  } catch (const std::bad_alloc&) {
-    cause.reason = kOutOfMemoryWithoutWords;
-  }
+  });
   return cause;
 }
 

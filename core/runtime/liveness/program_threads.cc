@@ -9,9 +9,9 @@
 #include <cinttypes>
 #include <cstdio>
 #include <ctime>
-#include <new>
 #include <string>
 
+#include "base/status.h"
 #include "transport/descriptor.h"
 
 namespace hvd {
@@ -71,16 +71,15 @@ const std::shared_ptr<ProgramThread>& ProgramThreads::Caller() noexcept {
   if (mine.engine == number_) return mine.thread;
   const auto ended = [](const auto& thread) { return thread.expired(); };
   mine = {number_, nullptr};
-  try {
+  const bool known = HasMemoryFor([&] {
     const std::lock_guard<std::mutex> lock(mutex_);
     threads_.erase(std::remove_if(threads_.begin(), threads_.end(), ended), threads_.end());
     const auto thread = std::make_shared<ProgramThread>();
     thread->id = static_cast<pid_t>(syscall(SYS_gettid));
     threads_.push_back(thread);
     mine.thread = thread;
-  } catch (const std::bad_alloc&) {
-    mine.engine = 0;  // the next call tries again
-  }
+  });
+  if (!known) mine.engine = 0;  // the next call tries again
   return mine.thread;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "base/clock.h"
@@ -121,11 +120,7 @@ void Watcher::Stop(bool abandons) {
 // What there is no memory for ends the generation. The thread goes on: it has to say goodbye.
 template <typename Work>
 void Watcher::Attempt(Work work) noexcept {
-  try {
-    work();
-  } catch (const std::bad_alloc&) {
-    Raise(out_of_memory_);
-  }
+  if (!HasMemoryFor(work)) Raise(out_of_memory_);
 }
 
 void Watcher::Run() noexcept {
@@ -155,11 +150,8 @@ void Watcher::Run() noexcept {
 
 void Watcher::SayGoodbye() noexcept {
   WatchNews goodbye = NewsOfItself(WatchKind::kGoodbye);
-  try {
-    goodbye = News(WatchKind::kGoodbye);
-  } catch (const std::bad_alloc&) {
-    // Who else has left the peers learn from others.
-  }
+  // Without memory for more the peers learn from others who else has left.
+  HasMemoryFor([&] { goodbye = News(WatchKind::kGoodbye); });
   goodbye.abandons = abandons_;
   Send(goodbye);
   const int64_t deadline = NowMicros() + kGoodbyeUs;

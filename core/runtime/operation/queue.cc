@@ -1,7 +1,6 @@
 #include "runtime/operation/queue.h"
 
 #include <algorithm>
-#include <new>
 
 #include "base/text.h"
 
@@ -101,12 +100,8 @@ void Queue::Close() {
 
 void Queue::Urge(const HandlePtr& handle) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  try {
-    urged_.push_back(handle);
-  } catch (const std::bad_alloc&) {
-    return;
-  }
-  filled_.store(true, std::memory_order_seq_cst);
+  if (HasMemoryFor([&] { urged_.push_back(handle); }))
+    filled_.store(true, std::memory_order_seq_cst);
 }
 
 // Unnamed operations keep their order, which is their identity, and nothing may pass a join.
