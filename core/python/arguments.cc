@@ -1,5 +1,6 @@
 #include "python/bindings.h"
 
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -22,44 +23,69 @@ bool Read(PyObject* object, double* value) {
 
 namespace {
 
-constexpr int kParameters = 16;
-constexpr int kKeep = 8;
-constexpr int kTag = 14;
-constexpr int kTimeout = 15;
-constexpr const char* kNames[kParameters] = {
-    "kind", "name",   "tensors", "op",     "prescale", "postscale",   "root", "process_set",
-    "keep", "splits", "sampled", "device", "stream",   "ready_event", "tag",  "timeout"};
-
-// Positional and keyword arguments by the order of kNames; null where left out.
+// What submit and run are given; null where it is left out.
 struct Arguments {
-  PyObject* value[kParameters] = {};
-
-  bool Collect(PyObject* const* args, Py_ssize_t positional, PyObject* names) {
-    if (positional > kParameters) return Fail("too many arguments");
-    for (Py_ssize_t i = 0; i < positional; ++i) value[i] = args[i];
-    const Py_ssize_t named = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
-    for (Py_ssize_t i = 0; i < named; ++i) {
-      const int place = PlaceOf(PyTuple_GET_ITEM(names, i));
-      if (place < 0) return Fail("unknown keyword argument");
-      value[place] = args[positional + i];
-    }
-    return (value[0] != nullptr && value[1] != nullptr && value[2] != nullptr) ||
-           Fail("kind, name and tensors are required");
-  }
-
- private:
-  static int PlaceOf(PyObject* name) {
-    for (int i = 0; i < kParameters; ++i) {
-      if (PyUnicode_CompareWithASCIIString(name, kNames[i]) == 0) return i;
-    }
-    return -1;
-  }
-
-  static bool Fail(const char* message) {
-    PyErr_SetString(PyExc_TypeError, message);
-    return false;
-  }
+  PyObject* kind = nullptr;
+  PyObject* name = nullptr;
+  PyObject* tensors = nullptr;
+  PyObject* op = nullptr;
+  PyObject* prescale = nullptr;
+  PyObject* postscale = nullptr;
+  PyObject* root = nullptr;
+  PyObject* process_set = nullptr;
+  PyObject* keep = nullptr;
+  PyObject* splits = nullptr;
+  PyObject* sampled = nullptr;
+  PyObject* device = nullptr;
+  PyObject* stream = nullptr;
+  PyObject* ready_event = nullptr;
+  PyObject* tag = nullptr;
+  PyObject* timeout = nullptr;
 };
+
+struct Parameter {
+  const char* name;
+  PyObject* Arguments::*argument;
+};
+
+// In the order of positional arguments.
+constexpr Parameter kParameters[] = {
+    {"kind", &Arguments::kind},         {"name", &Arguments::name},
+    {"tensors", &Arguments::tensors},   {"op", &Arguments::op},
+    {"prescale", &Arguments::prescale}, {"postscale", &Arguments::postscale},
+    {"root", &Arguments::root},         {"process_set", &Arguments::process_set},
+    {"keep", &Arguments::keep},         {"splits", &Arguments::splits},
+    {"sampled", &Arguments::sampled},   {"device", &Arguments::device},
+    {"stream", &Arguments::stream},     {"ready_event", &Arguments::ready_event},
+    {"tag", &Arguments::tag},           {"timeout", &Arguments::timeout},
+};
+
+bool Fail(const char* message) {
+  PyErr_SetString(PyExc_TypeError, message);
+  return false;
+}
+
+const Parameter* ParameterCalled(PyObject* name) {
+  for (const Parameter& parameter : kParameters) {
+    if (PyUnicode_CompareWithASCIIString(name, parameter.name) == 0) return &parameter;
+  }
+  return nullptr;
+}
+
+bool Collect(PyObject* const* args, Py_ssize_t positional, PyObject* names, Arguments* arguments) {
+  if (positional > static_cast<Py_ssize_t>(std::size(kParameters)))
+    return Fail("too many arguments");
+  for (Py_ssize_t i = 0; i < positional; ++i) arguments->*kParameters[i].argument = args[i];
+  const Py_ssize_t named = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    const Parameter* parameter = ParameterCalled(PyTuple_GET_ITEM(names, i));
+    if (parameter == nullptr) return Fail("unknown keyword argument");
+    arguments->*parameter->argument = args[positional + i];
+  }
+  return (arguments->kind != nullptr && arguments->name != nullptr &&
+          arguments->tensors != nullptr) ||
+         Fail("kind, name and tensors are required");
+}
 
 // Readers of one argument: false with a Python error set.
 bool ReadName(PyObject* object, std::string* name) {
@@ -151,18 +177,16 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
   int64_t op = static_cast<int64_t>(ReduceOp::kSum);
   int64_t root = 0;
   int64_t set = 0;
-  if (!Read(arguments.value[0], &kind) || !ReadName(arguments.value[1], &request.name) ||
-      !ReadTensors(arguments.value[2], entry) || !Read(arguments.value[3], &op) ||
-      !Read(arguments.value[4], &request.prescale) ||
-      !Read(arguments.value[5], &request.postscale) || !Read(arguments.value[6], &root) ||
-      !Read(arguments.value[7], &set)) {
-    return false;
-  }
   int64_t sampled = 0;
   int64_t device = kHostDevice;
-  if (!Read(arguments.value[10], &sampled) || !Read(arguments.value[11], &device) ||
-      !ReadOptionalAddress(arguments.value[12], &entry->order.stream) ||
-      !ReadOptionalAddress(arguments.value[13], &entry->order.ready_event)) {
+  if (!Read(arguments.kind, &kind) || !ReadName(arguments.name, &request.name) ||
+      !ReadTensors(arguments.tensors, entry) || !Read(arguments.op, &op) ||
+      !Read(arguments.prescale, &request.prescale) ||
+      !Read(arguments.postscale, &request.postscale) || !Read(arguments.root, &root) ||
+      !Read(arguments.process_set, &set) || !Read(arguments.sampled, &sampled) ||
+      !Read(arguments.device, &device) ||
+      !ReadOptionalAddress(arguments.stream, &entry->order.stream) ||
+      !ReadOptionalAddress(arguments.ready_event, &entry->order.ready_event)) {
     return false;
   }
   entry->sampled = sampled != 0;
@@ -171,7 +195,7 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
     return false;
   }
   request.device = static_cast<int32_t>(device);
-  PyObject* splits = arguments.value[9];
+  PyObject* splits = arguments.splits;
   if (splits != nullptr && splits != Py_None &&
       !ReadNumbers(splits, "splits are a sequence of integers", &request.splits))
     return false;
@@ -179,7 +203,7 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
     entry->peer.emplace();
     entry->peer->sends = kind == kSendKind;
     entry->peer->rank = GlobalRank(static_cast<int>(root));
-    if (!Read(arguments.value[kTag], &entry->peer->tag)) return false;
+    if (!Read(arguments.tag, &entry->peer->tag)) return false;
     kind = 0;
   }
   if (kind < 0 || kind >= kOpKinds || op < 0 || op >= kReduceOps) {
@@ -199,14 +223,12 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
 
 }  // namespace
 
-bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry,
-                   PyObject** keep, double* timeout) {
+bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Operation* operation) {
   Arguments arguments;
-  if (!arguments.Collect(args, count, names) || !ReadEntry(arguments, entry)) return false;
-  PyObject* const seconds = arguments.value[kTimeout];
-  if (seconds != Py_None && !Read(seconds, timeout)) return false;
-  *keep = arguments.value[kKeep];
-  return true;
+  if (!Collect(args, count, names, &arguments)) return false;
+  operation->keep = arguments.keep;
+  return ReadEntry(arguments, &operation->entry) &&
+         (arguments.timeout == Py_None || Read(arguments.timeout, &operation->timeout));
 }
 
 }  // namespace hvd::python

@@ -36,11 +36,15 @@ void SetError(const Status& status);
 // Throws it through pybind11.
 void ThrowIfError(const Status& status);
 
-// Reads the arguments of submit and run, as CPython hands them over; `keep` is what must outlive
-// the operation (borrowed; may be null), `timeout` how many seconds to wait for it. False: the
-// Python error is set.
-bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Entry* entry,
-                   PyObject** keep, double* timeout);
+// What submit and run are asked.
+struct Operation {
+  Entry entry;
+  PyObject* keep = nullptr;  // must outlive the operation; borrowed, may be null
+  double timeout = -1;       // how many seconds to wait for it
+};
+
+// Reads their arguments, as CPython hands them over. False: the Python error is set.
+bool ReadOperation(PyObject* const* args, Py_ssize_t count, PyObject* names, Operation* operation);
 
 // What is no OpKind, as nobody negotiates it: the kinds of a message, for Python.
 constexpr int kSendKind = kOpKinds;

@@ -69,35 +69,29 @@ void ReleaseOver() {
 }
 
 // Null with an error set when there is no engine or the submission fails.
-HandlePtr Start(PyObject* const* args, Py_ssize_t count, PyObject* names, bool urgent,
-                PyObject** keep, double* timeout, std::shared_ptr<Engine>* engine) {
-  if (!left_in_flight->empty()) ReleaseOver();
-  Entry entry;
-  if (!ReadOperation(args, count, names, &entry, keep, timeout)) return nullptr;
-  entry.urgent = urgent;
-  *engine = api::CurrentEngine();
+HandlePtr Start(Engine* engine, Entry entry) {
   HandlePtr handle;
   const Status status =
-      *engine == nullptr ? api::NotRunning() : (*engine)->Submit(std::move(entry), &handle);
+      engine == nullptr ? api::NotRunning() : engine->Submit(std::move(entry), &handle);
   if (status.ok()) return handle;
   SetError(status);
   return nullptr;
 }
 
-PyObject* SubmitAs(PyObject* type, PyObject* entry, PyObject* const* args, Py_ssize_t count,
+PyObject* SubmitAs(PyObject* type, PyObject* kept, PyObject* const* args, Py_ssize_t count,
                    PyObject* names) {
-  PyObject* keep = nullptr;
-  double no_timeout = -1;  // of what does not wait
-  std::shared_ptr<Engine> engine;
+  if (!left_in_flight->empty()) ReleaseOver();
+  Operation operation;
+  if (!ReadOperation(args, count, names, &operation)) return nullptr;
   NumberedPlace place;
   py::object made = py::reinterpret_steal<py::object>(MakeHandle(type, place.number()));
-  if (!made || (entry != nullptr && !Enter(type, made.ptr(), entry))) return nullptr;
-  HandlePtr handle = Start(args, count, names, false, &keep, &no_timeout, &engine);
+  if (!made || (kept != nullptr && !Enter(type, made.ptr(), kept))) return nullptr;
+  HandlePtr handle = Start(api::CurrentEngine().get(), std::move(operation.entry));
   if (handle == nullptr) {
-    if (entry != nullptr) Withdraw(type, made.ptr());
+    if (kept != nullptr) Withdraw(type, made.ptr());
     return nullptr;
   }
-  place.Take(std::move(handle), keep);
+  place.Take(std::move(handle), operation.keep);
   return made.release().ptr();
 }
 
@@ -115,19 +109,21 @@ PyObject* SubmitFor(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject
 }
 
 PyObject* Run(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
-  PyObject* keep = nullptr;
-  double seconds = -1;
-  std::shared_ptr<Engine> engine;
-  const HandlePtr handle = Start(args, count, names, true, &keep, &seconds, &engine);
+  if (!left_in_flight->empty()) ReleaseOver();
+  Operation operation;
+  if (!ReadOperation(args, count, names, &operation)) return nullptr;
+  operation.entry.urgent = true;
+  const std::shared_ptr<Engine> engine = api::CurrentEngine();
+  const HandlePtr handle = Start(engine.get(), std::move(operation.entry));
   if (handle == nullptr) return nullptr;
   PyThreadState* released = PyEval_SaveThread();
-  Status status = engine->Wait(handle, Limit(seconds), Interrupted);
+  Status status = engine->Wait(handle, Limit(operation.timeout), Interrupted);
   PyEval_RestoreThread(released);
   if (status.ok()) status = StatusOf(*handle);
   if (status.ok()) return OutputsOf(*handle).release().ptr();
   // A timeout, or an exception of a signal handler, leaves the operation in flight: its memory must
   // outlive the caller.
-  if (status.code() == Code::kTimeout) LeaveInFlight(handle, keep);
+  if (status.code() == Code::kTimeout) LeaveInFlight(handle, operation.keep);
   SetError(status);
   return nullptr;
 }
@@ -259,11 +255,7 @@ void LeaveInFlight(const HandlePtr& handle, PyObject* keep) noexcept {
   handle->abandoned.store(true);
   if (keep == nullptr) return;
   Py_INCREF(keep);
-  try {
-    left_in_flight->push_back({handle, keep});
-  } catch (const std::bad_alloc&) {
-    return;
-  }
+  HasMemoryFor([&] { left_in_flight->push_back({handle, keep}); });
 }
 
 void BindCalls(py::module_& module) {
