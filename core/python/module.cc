@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "api/process.h"
@@ -42,33 +43,25 @@ Wiring WiringOf(const std::string& name) {
   throw py::value_error("wiring is 'shm' or 'tcp', not '" + name + "'");
 }
 
-void Init(int rank, int size, int local_rank, int local_size, int cross_rank, int cross_size,
-          uint64_t generation, const std::string& wiring, const std::vector<PyLink>& links,
-          const std::vector<int>& hosts, const std::vector<std::string>& host_names,
-          int launcher_fd, const py::bytes& launcher_key, uint64_t launcher_frames,
-          double start_seconds, const std::string& library, const std::string& address,
-          const std::string& gpu_driver, const std::string& gpu_library, bool links_on_demand) {
-  LinkOwner owner(links, launcher_fd);
+// rank, size, local rank, local size, cross rank, cross size
+using PyIdentity = std::tuple<int, int, int, int, int, int>;
+// Descriptor, key and frames; see LauncherOf.
+using PyLauncher = std::tuple<int, py::bytes, uint64_t>;
+
+void Init(const PyIdentity& given, const std::vector<PyLink>& links,
+          const std::optional<PyLauncher>& launcher, EngineOptions options) {
+  LinkOwner owner(links, launcher ? std::get<0>(*launcher) : -1);
   if (api::CurrentEngine() != nullptr) throw py::value_error("the engine runs already");
-  EngineOptions options;
+  const auto& [rank, size, local_rank, local_size, cross_rank, cross_size] = given;
+  const api::RankIdentity identity{rank, size, local_rank, local_size, cross_rank, cross_size};
   options.rank = rank;
   options.size = size;
   options.local_rank = local_rank;
-  options.generation = generation;
-  options.wiring = WiringOf(wiring);
-  if (!hosts.empty() && hosts.size() != static_cast<size_t>(size)) {
+  if (!options.hosts.empty() && options.hosts.size() != static_cast<size_t>(options.size)) {
     throw py::value_error("hosts has a number for every rank, or none");
   }
-  options.hosts = hosts;
-  options.host_names = host_names;
-  options.launcher = LauncherOf(launcher_fd, launcher_key, launcher_frames);
-  options.library = library;
-  options.address = address;
-  options.gpu_driver = gpu_driver;
-  options.gpu_library = gpu_library;
-  options.links_on_demand = links_on_demand;
-  options.start_us = static_cast<int64_t>(start_seconds * 1e6);
   for (const PyLink& link : links) options.links.push_back(LinkOf(link));
+  if (launcher) options.launcher = std::apply(LauncherOf, *launcher);
   ThrowIfError(ReadConfig(&std::getenv, &options.config));
   owner.Release();  // the engine owns them from here on
   SetLogLevel(options.config.log_level);
@@ -77,17 +70,34 @@ void Init(int rank, int size, int local_rank, int local_size, int cross_rank, in
   Status status;
   {
     const py::gil_scoped_release release;
-    status = api::StartEngine({rank, size, local_rank, local_size, cross_rank, cross_size},
-                              std::move(options));
+    status = api::StartEngine(identity, std::move(options));
   }
   ThrowIfError(status);
 }
 
-py::tuple GetTopology() {
+// What bootstrap knows but for the links, which have owners.
+void BindOptions(py::module_& module) {
+  using Options = EngineOptions;
+  py::class_<Options>(module, "EngineOptions")
+      .def(py::init<>())
+      .def_readwrite("generation", &Options::generation)
+      .def_property("wiring", nullptr,
+                    [](Options& o, const std::string& name) { o.wiring = WiringOf(name); })
+      .def_property("start_seconds", nullptr,
+                    [](Options& o, double s) { o.start_us = static_cast<int64_t>(s * 1e6); })
+      .def_readwrite("hosts", &Options::hosts)
+      .def_readwrite("host_names", &Options::host_names)
+      .def_readwrite("library", &Options::library)
+      .def_readwrite("address", &Options::address)
+      .def_readwrite("gpu_driver", &Options::gpu_driver)
+      .def_readwrite("gpu_library", &Options::gpu_library)
+      .def_readwrite("links_on_demand", &Options::links_on_demand);
+}
+
+PyIdentity GetTopology() {
   const std::optional<api::RankIdentity> t = api::KnownIdentity();
   if (!t) ThrowIfError(api::NotRunning());
-  return py::make_tuple(t->rank, t->size, t->local_rank, t->local_size, t->cross_rank,
-                        t->cross_size);
+  return {t->rank, t->size, t->local_rank, t->local_size, t->cross_rank, t->cross_size};
 }
 
 bool ServesGpu(int kind, int dtype, int op, double prescale, double postscale) {
@@ -206,13 +216,8 @@ void BindModule(py::module_& module) {
   BindCalls(module);
   BindDlpack(module);
   BindLinks(module);
-  module.def("init", &Init, py::kw_only(), arg("rank"), arg("size"), arg("local_rank"),
-             arg("local_size"), arg("cross_rank"), arg("cross_size"), arg("generation"),
-             arg("wiring"), arg("links"), arg("hosts") = std::vector<int>(),
-             arg("host_names") = std::vector<std::string>(), arg("launcher_fd") = -1,
-             arg("launcher_key") = py::bytes(std::string(32, '\0')), arg("launcher_frames") = 0,
-             arg("start_seconds") = 0.0, arg("library") = "", arg("address") = "",
-             arg("gpu_driver") = "", arg("gpu_library") = "", arg("links_on_demand") = false);
+  BindOptions(module);
+  module.def("init", &Init, arg("identity"), arg("links"), arg("launcher"), arg("options"));
   module.def("shutdown", &api::StopEngine, py::call_guard<py::gil_scoped_release>());
   module.def("is_initialized", [] { return api::CurrentEngine() != nullptr; });
   module.def("has_topology", [] { return api::KnownIdentity().has_value(); });

@@ -58,45 +58,44 @@ class Output:
     def __dlpack__(self, **kwargs: Any) -> object: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
+class EngineOptions:
+    """How the engine starts.
+
+    ``wiring`` is "shm" (shared memory within a host, for which there are share links along a binomial tree
+    of its ranks) or "tcp" (links alone). ``hosts``: for each rank a number that those of its host have in
+    common; empty: one host. ``host_names``, in the order of the hosts' first ranks, are for messages. Between
+    hosts, and with "tcp" between all, control and data go over links: those that are missing are asked for
+    when they are first used (``take_link_requests``) if ``links_on_demand``, else that is an error. After
+    ``start_seconds`` the start is given up (0: after HOROVOD_START_TIMEOUT). ``library``: the file of a
+    module for a library that carries out collectives (empty: our own do), and ``address`` where that of the
+    other ranks reaches this one. ``gpu_driver``: the file of the CUDA driver (or libamdhip64.so), and
+    ``gpu_library`` that of NCCL (or RCCL), as on all ranks or on none; they are loaded at the first operation
+    on a GPU. Empty: no operation runs there.
+    """
+
+    generation: int
+    wiring: str
+    start_seconds: float
+    hosts: Sequence[int]
+    host_names: Sequence[str]
+    library: str
+    address: str
+    gpu_driver: str
+    gpu_library: str
+    links_on_demand: bool
+
 def init(
-    *,
-    rank: int,
-    size: int,
-    local_rank: int,
-    local_size: int,
-    cross_rank: int,
-    cross_size: int,
-    generation: int,
-    wiring: str,
+    identity: tuple[int, int, int, int, int, int],
     links: Sequence[tuple[int, int, int, bytes, bytes]],
-    hosts: Sequence[int] = (),
-    host_names: Sequence[str] = (),
-    launcher_fd: int = -1,
-    launcher_key: bytes = ...,
-    launcher_frames: int = 0,
-    start_seconds: float = 0.0,
-    library: str = "",
-    address: str = "",
-    gpu_driver: str = "",
-    gpu_library: str = "",
-    links_on_demand: bool = False,
+    launcher: tuple[int, bytes, int] | None,
+    options: EngineOptions,
 ) -> None:
-    """Starts the engine. ``wiring`` is "shm" (shared memory within a host, for which there are share links
-    along a binomial tree of its ranks) or "tcp" (links alone). There are watch links to every peer, or to so
-    many that news reach all over them. ``hosts``: for each rank a number that those of its host have in
-    common; empty: one host. Between hosts, and with "tcp" between all, control and data go over links: those
-    that are missing are asked for when they are first used (``take_link_requests``) if ``links_on_demand``,
-    else that is an error. ``host_names``, in the order of the hosts' first ranks, are for messages. A link
-    is (fd, peer, role, send_key, recv_key), keys of 32 bytes; the core owns the descriptors from the call
-    on, also when it fails. ``launcher_fd``: a connected socket whose end of file
-    means that the launcher is gone, or a pidfd of it; -1 = none. ``launcher_key`` (32 bytes) seals what this
-    rank tells the launcher over it, why the engine gave up; ``launcher_frames`` were sealed so before.
-    ``library``: the file of a module for a library that carries out collectives (empty: our own do), and
-    ``address`` where that of the other ranks reaches this one. ``gpu_driver``: the file of the CUDA driver
-    (or libamdhip64.so), and ``gpu_library`` that of NCCL (or RCCL), as on all ranks or on none; they are
-    loaded at the first operation on a GPU. Empty: no operation runs there.
-    Settings (HOROVOD_*) are read from the environment once, here. After ``start_seconds`` the start is given
-    up (0: after HOROVOD_START_TIMEOUT).
+    """Starts the engine; ``identity`` is as of ``topology``. A link is (fd, peer, role, send_key, recv_key),
+    keys of 32 bytes; the core owns the descriptors from the call on, also when it fails. There are watch
+    links to every peer, or to so many that news reach all over them. ``launcher``: a connected socket whose
+    end of file means that the launcher is gone, or a pidfd of it; the key (32 bytes) that seals what this
+    rank tells the launcher over it, why the engine gave up; and how many frames were sealed so before.
+    Settings (HOROVOD_*) are read from the environment once, here.
     """
 
 def shutdown() -> None:

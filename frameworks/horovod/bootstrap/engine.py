@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from . import gpu_libraries, libraries
 from .identity import Identity
-from .secret import SECRET_BYTES
 
 if TYPE_CHECKING:
     from .mesh.linker import Link
@@ -28,10 +27,9 @@ def start_engine(
     gpu: gpu_libraries.GpuLibraries = gpu_libraries.NONE,
     on_demand: "OnDemand | None" = None,
 ) -> None:
-    """Arguments as of ``_core.init``. Owns the descriptors of ``links`` and ``launcher``, and ``on_demand``,
-    which makes links while the engine runs; nothing of them stays open when it fails.
+    """Arguments as of ``_core.init`` and its options. Owns the descriptors of ``links`` and ``launcher``, and
+    ``on_demand``, which makes links while the engine runs; nothing of them stays open when it fails.
     """
-    descriptor, key, frames = launcher or (-1, bytes(SECRET_BYTES), 0)
     with contextlib.ExitStack() as stack:
         if on_demand is not None:
             stack.callback(on_demand.close)
@@ -39,33 +37,23 @@ def start_engine(
             libraries.initialize(library, identity.rank)
 
             from horovod import _core
+
+            options = _core.EngineOptions()
+            options.generation = generation
+            options.wiring = wiring
+            options.start_seconds = start_seconds
+            options.hosts, options.host_names = hosts, host_names
+            if library.path:
+                options.library = library.path
+                options.address = libraries.own_address((link[0] for link in links), bool(hosts))
+            options.gpu_driver, options.gpu_library = gpu.driver, gpu.library
+            options.links_on_demand = on_demand is not None
         except BaseException:
-            for opened in [*(link[0] for link in links), descriptor]:
+            for opened in [*(link[0] for link in links), launcher.descriptor if launcher else -1]:
                 if opened >= 0:
                     os.close(opened)
             raise
-        _core.init(
-            rank=identity.rank,
-            size=identity.size,
-            local_rank=identity.local_rank,
-            local_size=identity.local_size,
-            cross_rank=identity.cross_rank,
-            cross_size=identity.cross_size,
-            generation=generation,
-            wiring=wiring,
-            links=links,
-            hosts=hosts,
-            host_names=host_names,
-            launcher_fd=descriptor,
-            launcher_key=key,
-            launcher_frames=frames,
-            start_seconds=start_seconds,
-            library=library.path,
-            address=libraries.own_address((link[0] for link in links), bool(hosts)) if library.path else "",
-            gpu_driver=gpu.driver,
-            gpu_library=gpu.library,
-            links_on_demand=on_demand is not None,
-        )
+        _core.init(identity[:6], links, launcher, options)
         stack.pop_all()
     if on_demand is not None:
         try:

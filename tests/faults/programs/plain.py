@@ -92,9 +92,9 @@ def main(scenes: dict[str, Callable[..., None]]) -> None:
     signal.alarm(LIFETIME)
     start_core = _core.init
 
-    def note_links(**arguments) -> None:
-        links.update({(role, peer): fd for fd, peer, role, _, _ in arguments["links"]})
-        start_core(**arguments)
+    def note_links(identity, given, *more) -> None:
+        links.update({(role, peer): fd for fd, peer, role, _, _ in given})
+        start_core(identity, given, *more)
 
     _core.init = note_links
     print(f"rank {os.environ.get('HOROVOD_RANK', 0)} is process {os.getpid()}", flush=True)

@@ -20,9 +20,9 @@ links: dict[tuple[int, int], int] = {}
 start_core = _core.init
 
 
-def init_and_note_links(**arguments) -> None:
-    links.update({(role, peer): fd for fd, peer, role, _, _ in arguments["links"]})
-    start_core(**arguments)
+def init_and_note_links(identity, given, *more) -> None:
+    links.update({(role, peer): fd for fd, peer, role, _, _ in given})
+    start_core(identity, given, *more)
 
 
 def reset(role: str) -> None:

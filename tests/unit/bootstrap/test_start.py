@@ -30,8 +30,11 @@ class Core(types.ModuleType):
         super().__init__("horovod._core")
         self.calls: list[dict[str, Any]] = []
 
-    def init(self, **arguments: Any) -> None:
-        self.calls.append(arguments)
+    EngineOptions = types.SimpleNamespace
+
+    def init(self, identity: Any, links: Any, launcher: Any, options: types.SimpleNamespace) -> None:
+        given = {"identity": identity, "links": links, "launcher": launcher}
+        self.calls.append({**given, **vars(options)})
 
     def settings(self) -> list[tuple[str, ...]]:
         names = (
@@ -61,9 +64,9 @@ class Core(types.ModuleType):
         last = self.calls[-1]
         if last["links_on_demand"]:
             os.close(self._asking)
-        for fd in [link[0] for link in last["links"]] + [last["launcher_fd"]]:
-            if fd >= 0:
-                os.close(fd)
+        launcher = [last["launcher"].descriptor] if last["launcher"] else []
+        for fd in [link[0] for link in last["links"]] + launcher:
+            os.close(fd)
 
 
 @pytest.fixture
@@ -98,23 +101,14 @@ def test_single_process_opens_nothing(core: Core) -> None:
     assert is_started() and len(os.listdir("/proc/self/fd")) <= before
     assert core.calls == [
         {
-            "rank": 0,
-            "size": 1,
-            "local_rank": 0,
-            "local_size": 1,
-            "cross_rank": 0,
-            "cross_size": 1,
+            "identity": (0, 1, 0, 1, 0, 1),
+            "links": [],
+            "launcher": None,
             "generation": 1,
             "wiring": "shm",
-            "links": [],
+            "start_seconds": 0.0,
             "hosts": (),
             "host_names": (),
-            "launcher_fd": -1,
-            "launcher_key": bytes(32),
-            "launcher_frames": 0,
-            "start_seconds": 0.0,
-            "library": "",
-            "address": "",
             "gpu_driver": "",
             "gpu_library": "",
             "links_on_demand": False,
@@ -158,8 +152,9 @@ def test_ranks_start_stop_and_start_again(core: Core, transport: str, wiring: st
         call = core.calls[-1]
         assert (call["generation"], call["wiring"], len(call["links"])) == (generation, wiring, len(roles))
         assert [link[1:3] for link in call["links"]] == [(1, role) for role in roles]
-        assert call["launcher_fd"] >= 0 and len(set(call["launcher_key"])) > 1
-        assert call["launcher_frames"] > 0 and 0 < call["start_seconds"] <= 5
+        launcher = call["launcher"]
+        assert launcher.descriptor >= 0 and len(set(launcher.key)) > 1 and launcher.frames > 0
+        assert 0 < call["start_seconds"] <= 5
         stop()
     assert os.waitpid(pid, 0)[1] == 0
     server.close()
