@@ -167,6 +167,45 @@ def nothing_is_trained():
     assert_equal(net)
 
 
+def thawed_in_another_order_than_on_a_new_rank(monkeypatch):
+    """An elastic job: the last layers were thawed one by one before the last rank came. Gradients that no
+    rank has are those of the same layer everywhere.
+    """
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+
+    def layers_and_optimizer(frozen):
+        torch.manual_seed(0)
+        layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(3)])
+        for layer in frozen:
+            layers[layer].requires_grad_(False)
+        inner = torch.optim.SGD(layers.parameters(), lr=0.1, weight_decay=0.1)
+        return layers, hvd.DistributedOptimizer(inner, layers.named_parameters())
+
+    def step(used):
+        optimizer.zero_grad()
+        sum(layers[layer](torch.ones(1, 3)).sum() for layer in used).backward()
+        optimizer.step()
+
+    layers, optimizer = layers_and_optimizer(frozen=(0, 1))
+    step((2,))
+    for thawed in (1, 0):
+        layers[thawed].requires_grad_(True)
+        step(range(thawed, 3))
+    weights = layers.state_dict()
+    hvd.shutdown()
+    hvd.init()
+    if hvd.rank() == hvd.size() - 1:
+        layers, optimizer = layers_and_optimizer(frozen=())
+        layers.load_state_dict(weights)
+    is_first = hvd.rank() == 0
+    step((1, 2) if is_first else (0, 1, 2))
+    for used in ((1, 2) if is_first else (0, 2), (0, 2)):
+        step(used)
+    assert layers[1].weight.grad is None
+    assert layers[0].weight.grad is not None
+    assert_equal(layers)
+
+
 def ranks_check():
     hvd.init()
     one_rank_alone(lambda net, _: net.weight.grad.mul_(0.5), r"'weight' was changed.*on rank 0")
@@ -181,6 +220,8 @@ def ranks_check():
     state_of_one_rank()
     nothing_is_trained()
     gradients_that_hooks_take()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        thawed_in_another_order_than_on_a_new_rank(monkeypatch)
     return True
 
 

@@ -215,8 +215,10 @@ class Reducer(Generic[Tensor]):
 
     def take_back_zeros(self, buckets: list[Bucket[Tensor]], missing: set[Variable[Tensor]]) -> None:
         """Leaves parameters that no rank has a gradient for without one, so that no step moves them."""
+        # A rank that has come later has made its buckets in another order.
+        in_order = sorted(buckets, key=lambda bucket: bucket.name)
         partial = [
-            variable for bucket in buckets for variable in bucket.members if variable.expected & ABSENT
+            variable for bucket in in_order for variable in bucket.members if variable.expected & ABSENT
         ]
         if partial:
             reductions = self.reductions
