@@ -133,7 +133,9 @@ class GradientReducer(Reducer[torch.Tensor]):
             raise refusal
 
     def _begin_job(self) -> None:
+        """The ranks are others, or have joined, so they may know different things."""
         self._agree()
+        self._retire(bucket for bucket in self.buckets if not any(each.is_trained for each in bucket.members))
         self._train_thawed([name for name, p in self._frozen if p.requires_grad])
         self.prefix = self._agreement.numbered(SUBJECT)
         for bucket in {*self.buckets, *buckets_made_by(self)}:
@@ -190,12 +192,15 @@ class GradientReducer(Reducer[torch.Tensor]):
         """
         if self.found & FROZEN:
             self.found &= ~FROZEN
-            for bucket in [bucket for bucket in self.buckets if not bucket.is_trained]:
-                self._frozen += [(hook.name, hook.parameter) for hook in bucket.members]
-                retire(self, bucket)
+            self._retire(bucket for bucket in self.buckets if not bucket.is_trained)
         thawed = self._train_thawed(self.news.thawed)
         self.note_thawed(())
         return thawed
+
+    def _retire(self, frozen: Iterable[Bucket[torch.Tensor]]) -> None:
+        for bucket in list(frozen):
+            self._frozen += [(hook.name, hook.parameter) for hook in bucket.members]
+            retire(self, bucket)
 
     def _not_yet_reduced(self) -> list[Bucket[torch.Tensor]]:
         """All buckets, less those that another optimizer has reduced since this one's last step: all that

@@ -1,4 +1,5 @@
-"""Steps that the program leaves out after the backward pass: on one rank by mistake, or on all of them.
+"""Steps that the program leaves out after the backward pass: on one rank by mistake, or on all of them; and
+steps that a rank misses because it has joined.
 Nobody waits for what another rank will not send, and training goes on with equal parameters.
 """
 
@@ -92,11 +93,42 @@ def made_again():
     assert_equal(table)
 
 
+def learnt_by_one_rank_while_the_other_has_joined():
+    """An absent gradient, a sparse one, and a layer that is trained no longer or again."""
+    hvd.init()
+    torch.manual_seed(0)
+    layers = nn.ModuleList([nn.Embedding(4, 3), *(nn.Linear(3, 3) for _ in range(3))])
+    table, unused, freezing, thawing = layers
+    thawing.requires_grad_(False)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layers.parameters(), lr=0.1))
+
+    def step(used):
+        optimizer.zero_grad()
+        sum(layer(table(torch.tensor([1, 2]))).sum() for layer in used).backward()
+        optimizer.step()
+
+    step((unused, freezing))
+    if hvd.rank() == 0:
+        table.sparse = True
+        step((freezing,))
+    table.sparse = True
+    freezing.requires_grad_(False)
+    thawing.requires_grad_(True)
+    if hvd.rank() == 0:
+        step((unused, thawing))
+    last = hvd.join()
+    hvd.broadcast_parameters(layers.state_dict(), last)
+    for used in ((unused, thawing), (thawing,), (unused, thawing)):
+        step(used)
+        assert_equal(layers)
+
+
 @pytest.mark.parametrize(
     "check",
     [
         dropped_by_one_rank_before_anything_is_known,
         dropped_by_one_rank_of_two_optimizers,
+        learnt_by_one_rank_while_the_other_has_joined,
         rolled_back,
         made_again,
     ],

@@ -89,7 +89,7 @@ def test_a_new_job_has_to_agree_again(job):
 
     agreed = job(1).run_all(program)[0]
     assert agreed.reached
-    agreement._forget()
+    agreement.forget()
     assert not agreed.reached
 
 

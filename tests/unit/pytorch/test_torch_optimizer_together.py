@@ -305,7 +305,7 @@ def test_a_layout_is_agreed_on_once_and_forgotten_with_the_job(two):
     counts = []
     for step in range(3):
         if step == 2:
-            agreement._forget()
+            agreement.forget()
         two.requests.clear()
         optimizer.zero_grad()
         net(torch.tensor([1])).sum().backward()

@@ -10,7 +10,7 @@ ever or train different models. So what wraps an optimizer describes it by *fact
 Facts may be known late, as with a Keras optimizer that learns its variables when it is built: all ranks then
 call ``reach`` there. It is a collective, so all ranks must call it for their objects in one order. When all
 facts are equal it is one small allgather (a digest travels, not the facts), and no later step costs anything:
-``reached`` says whether it was done since ``hvd.init()``.
+``reached`` says whether it was done since ``hvd.init()``, and since the ranks last joined.
 
 The objects of one kind are counted per process set, and the number is agreed upon too. It makes names of
 operations unique, and is the same on all ranks whatever each of them has kept or dropped before.
@@ -34,7 +34,7 @@ from horovod.common.training.present_gradients import PresentGradients
 
 _NAME = "hvd.DistributedOptimizer() or its like: comparison"  # reserved; reports show it
 
-_job = 0  # changes with every shutdown
+_job = 0  # changes with every shutdown, and whenever all ranks have joined
 _lock = threading.Lock()  # guards the counts
 _counts: weakref.WeakKeyDictionary[ProcessSet, dict[str, int]] = weakref.WeakKeyDictionary()
 
@@ -57,9 +57,7 @@ class Agreement:
 
     @property
     def reached(self) -> bool:
-        """Whether the ranks of this job have agreed. False again after ``hvd.shutdown()``: those of the next
-        job need not be the same.
-        """
+        """Whether the ranks of this job have agreed. False again after ``forget``."""
         return self._job == _job
 
     def reach(self, facts: Facts) -> None:
@@ -205,7 +203,7 @@ def at_construction() -> bool:
 
 
 def job() -> int:
-    """Which of the jobs of this process it is in: another one after every shutdown."""
+    """Which of the jobs of this process it is in: another one after every ``forget``."""
     return _job
 
 
@@ -219,9 +217,12 @@ def _count(process_set: ProcessSet, subject: str, number: int) -> None:
         counted[subject] = max(counted.get(subject, 0), number)
 
 
-def _forget() -> None:
+def forget() -> None:
+    """What the ranks know of each other holds no longer: after a shutdown, because those of the next job need
+    not be the same, and when all have joined, because those that joined early missed what the others learnt.
+    """
     global _job
     _job += 1
 
 
-basics.on_shutdown(_forget)
+basics.on_shutdown(forget)

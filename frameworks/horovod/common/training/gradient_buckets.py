@@ -124,7 +124,7 @@ class Bucket(Generic[Tensor]):
         self.reset()
 
     def begin_job(self) -> None:
-        """The ranks are others."""
+        """The ranks know nothing of each other."""
         self.name = f"{self.reducer.prefix}.{self.label}"
         for variable in self.members:
             variable.forget()

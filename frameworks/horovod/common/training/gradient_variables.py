@@ -118,7 +118,7 @@ class Variable(Travelling[Tensor]):
             self.is_sparse = not found & DENSE
 
     def forget(self) -> None:
-        """For a new job, whose ranks know nothing of each other's gradients."""
+        """The ranks know nothing of each other's gradients, as in a new job."""
         self.expected = DENSE
         self.is_sparse = False
         self._compressor = None
