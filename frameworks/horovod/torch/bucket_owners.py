@@ -7,10 +7,9 @@ in the same way; otherwise it is *detached*: it reduces nothing any more, and it
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
-from horovod.common.training.gradient_buckets import Bucket, complete_all
+from horovod.common.training.gradient_buckets import Bucket
 
 if TYPE_CHECKING:
     from horovod.torch.gradient_reducer import GradientReducer
@@ -25,8 +24,8 @@ shared: set[Bucket] = set()
 def adopt(owner: GradientReducer, buckets: list[Bucket]) -> None:
     """Gives ``owner`` new buckets, and them their parameters, whichever buckets they belonged to before."""
     former = {before for new in buckets for hook in new.members if (before := bucket_of(hook.parameter))}
-    with contextlib.suppress(Exception):  # what is in flight is of a step that its optimizer will not make
-        complete_all(former)
+    if former:
+        next(iter(former)).reducer.give_up(list(former))
     older = [(other, found) for other in owners if (found := _taken_from(other, buckets))]
     owner.buckets += buckets
     for bucket in buckets:

@@ -80,6 +80,11 @@ class GradientReducer(Reducer[torch.Tensor]):
         self._frozen += parameters
         self.added += parameters
 
+    @property
+    def has_agreed(self) -> bool:
+        """See ``Reducer``."""
+        return self._agreement.reached
+
     def variable(self, name: str, parameter: torch.Tensor, bucket: Bucket[torch.Tensor]) -> GradientHook:
         """See ``Reducer``."""
         return GradientHook(name, parameter, bucket)

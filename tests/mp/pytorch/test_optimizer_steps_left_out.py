@@ -123,6 +123,34 @@ def learnt_by_one_rank_while_the_other_has_joined():
         assert_equal(layers)
 
 
+def layer_that_only_one_rank_used(end_step):
+    """Its gradient has left there and not on the other rank, when ``end_step`` ends the step."""
+    hvd.init()
+    layers, optimizer = layers_and_optimizer()
+    backward(layers)
+    optimizer.step()
+    optimizer.zero_grad()
+    backward(layers if hvd.rank() else layers[:1])
+    optimizer = end_step(optimizer)
+    for _ in range(2):
+        optimizer.zero_grad()
+        backward(layers)
+        optimizer.step()
+    assert_equal(layers)
+
+
+def rolled_back_where_one_rank_used_a_layer():
+    def load(optimizer):
+        optimizer.load_state_dict(optimizer.state_dict())
+        return optimizer
+
+    layer_that_only_one_rank_used(load)
+
+
+def made_again_where_one_rank_used_a_layer():
+    layer_that_only_one_rank_used(lambda optimizer: hvd.DistributedOptimizer(optimizer._wrapped))
+
+
 @pytest.mark.parametrize(
     "check",
     [
@@ -131,6 +159,8 @@ def learnt_by_one_rank_while_the_other_has_joined():
         learnt_by_one_rank_while_the_other_has_joined,
         rolled_back,
         made_again,
+        rolled_back_where_one_rank_used_a_layer,
+        made_again_where_one_rank_used_a_layer,
     ],
     ids=lambda check: check.__name__,
 )

@@ -65,6 +65,11 @@ class Reducer(Generic[Tensor]):
         """Before the first submission of a step. Raises what keeps this rank from reducing anything."""
         raise NotImplementedError
 
+    @property
+    def has_agreed(self) -> bool:
+        """Whether the ranks have agreed on what they reduce, in this job."""
+        raise NotImplementedError
+
     def variable(self, name: str, parameter: Any, bucket: Bucket[Tensor]) -> Variable[Tensor]:
         """A new member of a bucket."""
         raise NotImplementedError
@@ -127,10 +132,20 @@ class Reducer(Generic[Tensor]):
                 bucket.reset()
 
     def abandon(self) -> None:
-        """Waits for what is in flight, whatever comes of it."""
-        with contextlib.suppress(Exception):  # of a step that will not be made
-            complete_all(self.buckets)
+        """Ends the step, which will not be made, on all ranks."""
+        self.give_up(self.buckets)
         self.reset()
+
+    def give_up(self, buckets: list[Bucket[Tensor]]) -> None:
+        """Ends what is in flight of a step that will not be made, whatever comes of it. Where a bucket has
+        left on some ranks and waits on others, these must tell the former.
+        """
+        in_step = any(bucket.stage in PENDING for bucket in buckets)
+        with contextlib.suppress(Exception):
+            if in_step and all(reducer.has_agreed for reducer in makers_of(buckets)):
+                self.tell(buckets, given_up=FAILED if self.stage is IN_PASS else DROPPED)
+            else:
+                complete_all(buckets)
 
     def set_passes(self, passes: int) -> None:
         """Changes how many backward passes make a gradient due."""
