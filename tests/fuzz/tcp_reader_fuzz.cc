@@ -52,7 +52,7 @@ class Peer {
  public:
   Peer(Integrity integrity, Input* input)
       : input_(input), guard_(integrity, kKey), reader_(kGeneration, IdRanges()) {
-    reader_.Open(Guard(integrity, kKey));
+    reader_.Open(Guard(integrity, kKey), nullptr);
   }
   ~Peer() {
     char bytes[4096];
