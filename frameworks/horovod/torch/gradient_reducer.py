@@ -14,18 +14,12 @@ from horovod.common.process_sets import check_process_set
 from horovod.common.set_agreement import exchange
 from horovod.common.training.agreement import Agreement, at_construction
 from horovod.common.training.differences import Facts
-from horovod.common.training.gradient_buckets import (
-    AFTER_PASS,
-    EMPTY,
-    IN_PASS,
-    REST,
-    Bucket,
-    cut_into_buckets,
-)
+from horovod.common.training.gradient_buckets import EMPTY, Bucket, cut_into_buckets
 from horovod.common.training.gradient_options import GradientSettings, Groups, group_name
 from horovod.common.training.gradient_reducer import Reducer, makers_of
 from horovod.common.training.gradient_reductions import GradientReductions
 from horovod.common.training.gradient_status import ABSENT, FROZEN, check_thawed
+from horovod.common.training.gradient_variables import AFTER_PASS, IN_PASS, REST
 from horovod.torch.bucket_owners import adopt, buckets_made_by, owners, retire, shared
 from horovod.torch.gradient_hooks import GradientHook
 from horovod.torch.operations import ops
@@ -92,9 +86,7 @@ class GradientReducer(Reducer[torch.Tensor]):
     def begin(self) -> None:
         """See ``Reducer``."""
         self.begin_step()
-        if torch._C._current_graph_task_id() >= 0:
-            self.stage = IN_PASS
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_pass)
+        self.note_pass()
         self.add(self._find_added() or [])
         try:
             if not self._agreement.reached:
@@ -104,6 +96,12 @@ class GradientReducer(Reducer[torch.Tensor]):
             raise
         if self._frozen:
             self.note_thawed([name for name, p in self._frozen if p.requires_grad])
+
+    def note_pass(self) -> None:
+        """See ``Reducer``."""
+        if torch._C._current_graph_task_id() >= 0:
+            self.stage = IN_PASS
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_pass)
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced, after submitting what never became due."""

@@ -2,6 +2,8 @@
 optimizers, and steps of several evaluations. The ranks go on with equal parameters.
 """
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -107,6 +109,27 @@ def steps_of_two_evaluations():
         optimizer.second_step()
         optimizer.zero_grad()
     assert_equal(net)
+
+
+def layers_of_two_passes():
+    """Of one step; or the first pass is dropped by the model, and the second reaches another layer first."""
+    for by_model, groups in itertools.product((False, True), (None, 1)):
+        torch.manual_seed(0)
+        first, second = net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        inner = torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer = hvd.DistributedOptimizer(inner, net.named_parameters(), op=hvd.Sum, groups=groups)
+        for _ in range(3):
+            optimizer.zero_grad()
+            first(torch.ones(1, 3)).sum().backward()
+            if by_model:
+                net.zero_grad()
+                net(torch.ones(1, 3)).sum().backward()
+            else:
+                second(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            assert torch.equal(second.bias.grad, torch.full((3,), float(hvd.size())))
+            assert by_model or torch.equal(first.bias.grad, second.bias.grad)
+            assert_equal(net)
 
 
 def state_of_one_rank():
@@ -217,6 +240,7 @@ def ranks_check():
         loops_of_two_optimizers(by_model, groups=1)
         loops_of_two_optimizers(by_model, synchronize_in_backward=True)
     steps_of_two_evaluations()
+    layers_of_two_passes()
     state_of_one_rank()
     nothing_is_trained()
     gradients_that_hooks_take()

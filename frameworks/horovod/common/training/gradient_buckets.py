@@ -31,7 +31,7 @@ from horovod.common.training.gradient_status import (
     encoded,
     found_kinds,
 )
-from horovod.common.training.gradient_variables import Variable
+from horovod.common.training.gradient_variables import REST, Variable
 
 if TYPE_CHECKING:
     from horovod.common.training.gradient_reducer import Reducer
@@ -50,18 +50,9 @@ class Stage(enum.Enum):
     IN_FLIGHT = "a reduction was started, or tried"
 
 
-class Step(enum.Enum):
-    """How far an optimizer is in its step."""
-
-    REST = "no gradient is due"
-    IN_PASS = "the backward pass is under way that has made the first one due"
-    AFTER_PASS = "it has come to its end"
-
-
 # Each gradient of each step needs them.
 EMPTY, FILLING, FULL, IN_FLIGHT = Stage
 PENDING = (FULL, IN_FLIGHT)
-REST, IN_PASS, AFTER_PASS = Step
 
 
 class Bucket(Generic[Tensor]):

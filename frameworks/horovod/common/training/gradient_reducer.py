@@ -15,21 +15,18 @@ from typing import Any, Generic
 from horovod.common.basics import rank
 from horovod.common.collective.tensor_glue import Tensor
 from horovod.common.training.gradient_buckets import (
-    AFTER_PASS,
     EMPTY,
     FILLING,
     FULL,
     IN_FLIGHT,
-    IN_PASS,
     PENDING,
-    REST,
     Bucket,
     complete_all,
 )
 from horovod.common.training.gradient_options import GradientSettings
 from horovod.common.training.gradient_reductions import GradientReductions
 from horovod.common.training.gradient_status import ABSENT, DROPPED, FAILED, NO_NEWS, check_changed
-from horovod.common.training.gradient_variables import Variable
+from horovod.common.training.gradient_variables import AFTER_PASS, IN_PASS, REST, Variable
 from horovod.common.training.presence import Presence
 
 
@@ -123,6 +120,20 @@ class Reducer(Generic[Tensor]):
         self.tell(self.buckets, given_up=DROPPED)
         self.reset()
         return True
+
+    def begin_next_pass(self, variable: Variable[Tensor]) -> None:
+        """A backward pass has made the gradient of ``variable`` while others of a pass before are due, which
+        the program may have dropped: then they are no part of this step.
+        """
+        members = [each for bucket in self.buckets for each in bucket.members]
+        was_due = not variable.passes_left or any(each.sent is not None for each in members)
+        is_kept = any(each.holds_sent for each in members)
+        if is_kept or not was_due or not self.drop_old():
+            self.note_pass()
+
+    def note_pass(self) -> None:
+        """A backward pass is under way."""
+        raise NotImplementedError
 
     def reset(self) -> None:
         """Expects a full step's backward passes again. Nothing may be in flight."""

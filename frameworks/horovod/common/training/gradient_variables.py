@@ -4,6 +4,7 @@ and what the ranks know of its gradients.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -22,6 +23,17 @@ _TOO_MANY_PASSES = (
     "synchronize_in_backward=True each pass is reduced as DistributedDataParallel does it. After a backward "
     "pass that failed, call optimizer.zero_grad()."
 )
+
+
+class Step(enum.Enum):
+    """How far an optimizer is in its step."""
+
+    REST = "no gradient is due"
+    IN_PASS = "the backward pass is under way that has made the latest one due"
+    AFTER_PASS = "it has come to its end"
+
+
+REST, IN_PASS, AFTER_PASS = Step  # each gradient of each step needs them
 
 
 class Travelling(Generic[Tensor]):
@@ -84,12 +96,15 @@ class Variable(Travelling[Tensor]):
 
     def __call__(self, _: object = None) -> None:
         bucket = self.bucket
+        reducer = bucket.reducer
+        if reducer.stage is AFTER_PASS and not reducer.paused:
+            reducer.begin_next_pass(self)
         left = self.passes_left - 1
         if left < 0:
-            if self.holds_sent or not bucket.reducer.drop_old():
+            if self.holds_sent or not reducer.drop_old():
                 raise AssertionError(_TOO_MANY_PASSES.format(name=repr(self.name)))
             left = self.passes_left - 1
-        if bucket.reducer.paused:
+        if reducer.paused:
             bucket.touch()
             return
         self.passes_left = left
