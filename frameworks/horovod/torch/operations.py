@@ -45,10 +45,11 @@ class TorchCollectives(Collectives[torch.Tensor]):
         return apply(*self._differentiable[operation], tensors, arguments)
 
     def join(self, device: int = -1) -> int:
-        """See Collectives. Optimizers agree anew afterwards."""
         last = super().join(device)
-        agreement.forget()
+        agreement.forget()  # optimizers agree anew
         return last
+
+    join.__doc__ = Collectives.join.__doc__
 
     def sparse_allreduce_async(
         self,
