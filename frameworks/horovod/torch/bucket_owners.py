@@ -23,9 +23,11 @@ shared: set[Bucket] = set()
 
 def adopt(owner: GradientReducer, buckets: list[Bucket]) -> None:
     """Gives ``owner`` new buckets, and them their parameters, whichever buckets they belonged to before."""
-    former = {before for new in buckets for hook in new.members if (before := bucket_of(hook.parameter))}
+    members = [hook for new in buckets for hook in new.members]
+    taken = {before for hook in members if (before := bucket_of(hook.parameter))}
+    former = sorted(taken, key=lambda bucket: bucket.name)  # all ranks end them in one order
     if former:
-        next(iter(former)).reducer.give_up(list(former))
+        former[0].reducer.give_up(former)
     older = [(other, found) for other in owners if (found := _taken_from(other, buckets))]
     owner.buckets += buckets
     for bucket in buckets:
