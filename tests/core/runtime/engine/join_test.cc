@@ -183,6 +183,7 @@ TEST(Join, AJoinedRootIsNamed) {
 
 TEST(Join, RefusesWhatIsSubmittedMeanwhile) {
   Cluster cluster(2, Wires::kShm);
+  std::atomic<bool> has_asked{false};
   cluster.Run([&](Engine& engine, int rank) {
     HandlePtr join;
     if (rank == 0) {
@@ -193,11 +194,13 @@ TEST(Join, RefusesWhatIsSubmittedMeanwhile) {
       const Status refused = Allreduce(engine, "x", &data);
       EXPECT_TRUE(refused.code() == Code::kInvalidArgument);
       EXPECT_TRUE(refused.message().find("joined") != std::string::npos);
+      has_asked = true;
       ASSERT_OK(engine.Wait(join, kLimit, nullptr));
     } else {
       std::vector<float> data(1, 1.0f);
       ASSERT_OK(Allreduce(engine, "x", &data));
       EXPECT_EQ(data[0], 1.0f);
+      while (!has_asked) std::this_thread::yield();  // the join lasts until then
       Join(engine);
     }
   });
