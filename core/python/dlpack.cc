@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -71,6 +73,10 @@ int64_t ContiguousElements(const DlTensor& tensor) {
   return elements;
 }
 
+uintptr_t AddressOf(const DlTensor& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.data) + tensor.byte_offset;
+}
+
 PyObject* ShapeOf(const DlTensor& tensor) {
   PyObject* shape = PyTuple_New(tensor.dimensions);
   for (int32_t i = 0; shape != nullptr && i < tensor.dimensions; ++i) {
@@ -84,11 +90,56 @@ PyObject* ShapeOf(const DlTensor& tensor) {
   return shape;
 }
 
+PyObject* SpecOf(const DlTensor& tensor, int type, int64_t elements) {
+  PyObject* const shape = ShapeOf(tensor);
+  if (shape == nullptr) return nullptr;
+  const auto bytes = static_cast<long long>(elements * tensor.bits / 8);
+  const auto address = static_cast<unsigned long long>(AddressOf(tensor));
+  return Py_BuildValue("KKiNLL", address, address, type, shape, bytes, bytes);
+}
+
+// The latest descriptions. A program describes the same tensors in each step, and to make a tuple
+// of numbers takes longer than to find that it would be the same. Needs the interpreter lock.
+class Descriptions {
+ public:
+  // A new reference; null with an error set.
+  PyObject* Of(const DlTensor& tensor, int type, int64_t elements) {
+    if (tensor.dimensions > kMostDimensions) return SpecOf(tensor, type, elements);
+    const uintptr_t address = AddressOf(tensor);
+    Known& known = known_[(address / kApart) % known_.size()];
+    const bool same = known.spec != nullptr && known.address == address && known.type == type &&
+                      known.dimensions == tensor.dimensions &&
+                      std::equal(known.shape, known.shape + known.dimensions, tensor.shape);
+    if (!same) {
+      PyObject* const spec = SpecOf(tensor, type, elements);
+      if (spec == nullptr) return nullptr;
+      Py_XDECREF(known.spec);
+      known = {spec, address, type, tensor.dimensions, {}};
+      std::copy_n(tensor.shape, tensor.dimensions, known.shape);
+    }
+    Py_INCREF(known.spec);
+    return known.spec;
+  }
+
+ private:
+  static constexpr int32_t kMostDimensions = 5;  // those of weights of a convolution
+  static constexpr uintptr_t kApart = 64;        // the allocators of frameworks align so
+  struct Known {
+    PyObject* spec = nullptr;
+    uintptr_t address = 0;
+    int type = kNoType;
+    int32_t dimensions = 0;
+    int64_t shape[kMostDimensions] = {};
+  };
+  std::array<Known, 256> known_;
+};
+
 // What `describer` was given; lives as long as the process.
 struct Described {
   const DlExchange* exchange;
   PyObject* types;      // a tuple
   PyObject* otherwise;  // called with any other tensor
+  Descriptions descriptions = {};
 };
 
 bool IsOneOf(PyObject* types, PyTypeObject* type) {
@@ -109,7 +160,7 @@ bool IsNegated(PyObject* object) {
 }
 
 PyObject* Describe(PyObject* self, PyObject* object) {
-  const auto* const how = static_cast<const Described*>(PyCapsule_GetPointer(self, nullptr));
+  auto* const how = static_cast<Described*>(PyCapsule_GetPointer(self, nullptr));
   DlTensor tensor;
   if (!IsOneOf(how->types, Py_TYPE(object))) return PyObject_CallOneArg(how->otherwise, object);
   if (how->exchange->describe(object, &tensor) != 0) {
@@ -122,13 +173,7 @@ PyObject* Describe(PyObject* self, PyObject* object) {
       IsNegated(object)) {
     return PyObject_CallOneArg(how->otherwise, object);
   }
-  PyObject* const shape = ShapeOf(tensor);
-  if (shape == nullptr) return nullptr;
-  const int64_t bytes = elements * tensor.bits / 8;
-  const auto address = reinterpret_cast<uintptr_t>(tensor.data) + tensor.byte_offset;
-  return Py_BuildValue("KKiNLL", static_cast<unsigned long long>(address),
-                       static_cast<unsigned long long>(address), type, shape,
-                       static_cast<long long>(bytes), static_cast<long long>(bytes));
+  return how->descriptions.Of(tensor, type, elements);
 }
 
 PyMethodDef describe_method = {"describe", &Describe, METH_O, "See TensorGlue."};
