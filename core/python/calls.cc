@@ -69,7 +69,7 @@ void ReleaseOver() {
 }
 
 // Null with an error set when there is no engine or the submission fails.
-HandlePtr Start(Engine* engine, Entry entry) {
+HandlePtr Start(Engine* engine, Entry&& entry) {
   HandlePtr handle;
   const Status status =
       engine == nullptr ? api::NotRunning() : engine->Submit(std::move(entry), &handle);

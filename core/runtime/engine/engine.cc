@@ -165,7 +165,7 @@ void RankEngine::CountAsBlocked(Entry* entry, std::shared_ptr<ProgramThread> thr
   entry->on_complete = [this, thread = std::move(thread),
                         deliver = std::move(entry->on_complete)](const Handle& handle) {
     LeaveWait(thread.get());
-    Count(counters_.waited_us, NowMicros() - handle.submitted_us);
+    CountShared(counters_.waited_us, NowMicros() - handle.submitted_us);
     deliver(handle);
   };
 }
@@ -182,15 +182,17 @@ void RankEngine::LeaveWait(ProgramThread* thread) {
 }
 
 // An operation that there is no memory for has not begun: only its submitter hears of that.
-Status RankEngine::Submit(Entry entry, HandlePtr* handle) {
+Status RankEngine::Submit(Entry&& entry, HandlePtr* handle) {
   PrepareToThrow();
   Status status;
   if (HasMemoryFor([&] { status = Begin(std::move(entry), handle); })) return status;
   return {Code::kUnavailable, prepared_.no_memory_to_submit.reason};
 }
 
-Status RankEngine::Begin(Entry entry, HandlePtr* handle) {
-  entry.request.name = Fitted(std::move(entry.request.name), negotiate::kMaxNameBytes);
+Status RankEngine::Begin(Entry&& entry, HandlePtr* handle) {
+  std::string& name = entry.request.name;
+  if (name.size() > negotiate::kMaxNameBytes)
+    name = Fitted(std::move(name), negotiate::kMaxNameBytes);
   HVD_RETURN_IF_ERROR(Usable(entry));
   if (entry.request.kind == OpKind::kJoin) {
     *handle = queue_.ResumeJoin(entry.process_set);
@@ -201,7 +203,7 @@ Status RankEngine::Begin(Entry entry, HandlePtr* handle) {
   *handle = std::make_shared<Handle>(std::move(entry));
   if ((*handle)->entry.peer) {
     HVD_RETURN_IF_ERROR(PrepareMessage(handle->get()));
-    Count(counters_.messages);
+    CountShared(counters_.messages);
   }
   (*handle)->generation = options_.generation;
   (*handle)->submitted_us = NowMicros();

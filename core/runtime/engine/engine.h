@@ -65,7 +65,7 @@ class Engine {
   virtual ~Engine() = default;
 
   // Starts an operation. Returns at once, with an error when nothing was sent.
-  virtual Status Submit(Entry entry, HandlePtr* handle) = 0;
+  virtual Status Submit(Entry&& entry, HandlePtr* handle) = 0;
 
   // Blocks until complete, driving the engine on this thread. kTimeout: not complete after
   // timeout_us (< 0: no limit). `interrupted` (may be null) is called now and then while it waits,

@@ -36,7 +36,7 @@ class RankEngine : public Engine {
 
   Status Start();
 
-  Status Submit(Entry entry, HandlePtr* handle) override;
+  Status Submit(Entry&& entry, HandlePtr* handle) override;
   Status Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) override;
   bool Poll(const HandlePtr& handle) override;
   bool ServesGpu(OpKind kind, DataType dtype, ReduceOp op, double prescale,
@@ -80,7 +80,7 @@ class RankEngine : public Engine {
   Status Agree(const std::string& what, int64_t mine, int64_t* all);
   Status TryStart();
   void TellLauncher(const Status& status) noexcept;
-  Status Begin(Entry entry, HandlePtr* handle);
+  Status Begin(Entry&& entry, HandlePtr* handle);
   Status CheckMembers(const std::vector<int>& ranks) const;
   MeetingOptions MeetingOf(const std::vector<int>& ranks, int64_t timeout_us);
   Status Exchange(const PeerOperation& peer, std::string* note, int64_t deadline_us,

@@ -56,8 +56,7 @@ Status CheckTensor(const Request& request, const TensorMeta& meta) {
 }
 
 Status CheckMemory(const Request& request, const TensorMeta& meta, const char* what,
-                   const void* data, int64_t bytes) {
-  const int64_t needed = negotiate::BytesOf(meta);
+                   const void* data, int64_t bytes, int64_t needed) {
   if (bytes == needed && (data != nullptr || needed == 0)) return Status::Ok();
   const std::string given = data == nullptr ? "no memory" : std::to_string(bytes) + " bytes";
   return Refuse(request, std::string("the ") + what + " has " + given + ", but " +
@@ -66,11 +65,13 @@ Status CheckMemory(const Request& request, const TensorMeta& meta, const char* w
 }
 
 Status CheckBuffer(const Request& request, const TensorMeta& meta, const TensorBuffer& buffer) {
-  HVD_RETURN_IF_ERROR(CheckMemory(request, meta, "input", buffer.input, buffer.input_bytes));
+  const int64_t needed = negotiate::BytesOf(meta);
+  HVD_RETURN_IF_ERROR(
+      CheckMemory(request, meta, "input", buffer.input, buffer.input_bytes, needed));
   if (buffer.output == nullptr) return Status::Ok();
   // How large the result is, only negotiation tells: see TensorBuffer.
   if (HasResultSizes(request.kind)) return Status::Ok();
-  return CheckMemory(request, meta, "output", buffer.output, buffer.output_bytes);
+  return CheckMemory(request, meta, "output", buffer.output, buffer.output_bytes, needed);
 }
 
 Status CheckSplits(const Request& request, size_t members) {
@@ -215,9 +216,10 @@ Status CheckMessage(const Entry& entry, const Members& members) {
   HVD_RETURN_IF_ERROR(CheckTensor(entry.request, meta));
   if (IsNote(peer.tag) && buffer.input_bytes > static_cast<int64_t>(kMostNoteBytes))
     return Status::Invalid(what + "such a tag is for the engine's own notes");
+  const int64_t needed = negotiate::BytesOf(meta);
   if (peer.sends)
-    return CheckMemory(entry.request, meta, "input", buffer.input, buffer.input_bytes);
-  return CheckMemory(entry.request, meta, "output", buffer.output, buffer.output_bytes);
+    return CheckMemory(entry.request, meta, "input", buffer.input, buffer.input_bytes, needed);
+  return CheckMemory(entry.request, meta, "output", buffer.output, buffer.output_bytes, needed);
 }
 
 Status MakeNeutral(uint32_t process_set, const Request& request, Entry* entry,

@@ -52,14 +52,30 @@ Status Queue::Push(const HandlePtr& handle) {
   if (join && set.successors > 0) return Refusal(set, entry);
   if (queued_.size() == queued_.capacity()) queued_.reserve(2 * queued_.size() + kRoom);
   if (named) {
-    const auto [place, added] = set.names.emplace(entry.request.name, handle);
-    if (!added) return PushBehind(&set, place->second, handle);
+    const HandlePtr* const first = AddName(&set, handle);
+    if (first != nullptr) return PushBehind(&set, *first, handle);
   }
   if (join) set.joined = true;
   if (counted) handle->ordinal = ++set.unnamed;
   queued_.push_back(handle);
   Begin(handle);
   return Status::Ok();
+}
+
+// Null, or the operation that has its name already.
+const HandlePtr* Queue::AddName(Set* set, const HandlePtr& handle) {
+  const std::string& name = handle->entry.request.name;
+  if (set->spare.empty()) {
+    const auto [place, added] = set->names.emplace(name, handle);
+    return added ? nullptr : &place->second;
+  }
+  set->spare.key() = name;
+  set->spare.mapped() = handle;
+  auto inserted = set->names.insert(std::move(set->spare));
+  if (inserted.inserted) return nullptr;
+  set->spare = std::move(inserted.node);
+  set->spare.mapped() = nullptr;
+  return &inserted.position->second;
 }
 
 // What was interrupted in Python goes on here, where nobody can take it back: the other ranks may
@@ -148,7 +164,12 @@ HandlePtr Queue::Find(uint32_t process_set, const std::string& name) {
 // Its successor takes the place that the name has, so that this needs no memory.
 void Queue::RemoveName(Set* set, Handle* handle) noexcept {
   auto place = set->names.extract(handle->entry.request.name);
-  if (place.empty() || handle->successor == nullptr) return;
+  if (place.empty()) return;
+  if (handle->successor == nullptr) {
+    place.mapped() = nullptr;
+    set->spare = std::move(place);
+    return;
+  }
   const HandlePtr next = std::move(handle->successor);
   place.key() = next->entry.request.name;
   place.mapped() = next;

@@ -80,6 +80,9 @@ class Queue {
     bool closed = false;
     size_t successors = 0;  // operations that wait for another of their name
     std::unordered_map<std::string_view, HandlePtr> names;  // keys lie in the handles
+    // The place of the latest name that has gone, without handle, for the next: most programs wait
+    // for one operation before they submit another.
+    decltype(names)::node_type spare;
   };
 
   static void SortByPriority(std::vector<HandlePtr>* handles);
@@ -87,6 +90,7 @@ class Queue {
   Status PushBehind(Set* set, const HandlePtr& first, const HandlePtr& handle);
   void Begin(const HandlePtr& handle) noexcept;
   void RemoveName(Set* set, Handle* handle) noexcept;
+  static const HandlePtr* AddName(Set* set, const HandlePtr& handle);
   HandlePtr Remove(Handle* handle) noexcept;
 
   std::mutex mutex_;                        // guards what follows

@@ -34,6 +34,7 @@ Cycle::Cycle(GlobalRank rank, CycleOptions options, Queue* queue, AbortCell* abo
       out_of_memory_(OutOfMemory(rank, "negotiated and carried out operations")) {}
 
 bool Cycle::Round() noexcept {
+  now_us_ = NowMicros();
   if (abort_->is_set()) {
     FailAll(abort_->status());
     return false;
@@ -50,9 +51,8 @@ bool Cycle::Round() noexcept {
 bool Cycle::Work() {
   bool moved = has_tasks_.load(std::memory_order_acquire);  // they may end operations
   if (moved) RunTasks();
-  const int64_t now = NowMicros();
-  moved |= Drain(now);
-  const Status status = Tick(now, &moved);
+  moved |= Drain(now_us_);
+  const Status status = Tick(now_us_, &moved);
   if (!status.ok()) Broken(status);
   rounds_.store(rounds_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   return moved;

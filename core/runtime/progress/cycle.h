@@ -71,6 +71,8 @@ class Cycle {
   int64_t Deadline() const;
   // How many rounds there have been. Callable without the lock.
   uint64_t rounds() const { return rounds_.load(std::memory_order_acquire); }
+  // When the latest round began: a driver need not read the clock again.
+  int64_t now_us() const { return now_us_; }
   // When submissions were last taken from the queue.
   int64_t drained_us() const { return drained_us_; }
 
@@ -123,6 +125,7 @@ class Cycle {
   const Cause out_of_memory_;
   bool broken_ = false;  // reported; the cause has not come back yet
   bool leads_ = false;   // there has been a set whose root is here
+  int64_t now_us_ = 0;
   int64_t drained_us_ = 0;
   int64_t relay_us_ = 0;  // when the sets in which this rank only relays are looked at next
 };

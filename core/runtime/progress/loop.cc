@@ -127,7 +127,7 @@ void Loop::Park() {
     const bool wanted = cycle_->HasWork() || poked_.load();
     if (stopping_.load() || (wanted && waiters_.load() == 0)) break;
     WaitOnFutex(background_word_, word, -1);
-    if (!poked_.load()) Count(counters_->wakeups);
+    if (!poked_.load()) CountShared(counters_->wakeups);
   }
   background_parked_.store(false);
 }
@@ -140,11 +140,11 @@ void Loop::DriveInBackground(Lock& lock) {
   while (!stopping_.load(std::memory_order_relaxed) && waiters_.load() == 0) {
     if (Round(lock, Role::kBackgroundAwake)) {
       if (!lock.owns_lock()) return;  // a waiter drives; the role is its own
-      spin.Found();
+      spin.Found(cycle_->now_us());
       continue;
     }
     if (!cycle_->HasWork()) break;
-    if (spin.Spin()) continue;
+    if (spin.Spin(cycle_->now_us())) continue;
     SleepInBackground(lock);
     if (!lock.owns_lock()) return;
   }
@@ -166,7 +166,7 @@ void Loop::SleepInBackground(Lock& lock) {
     turns_.Pass();
     if (waiters_.load() == 0 && !stopping_.load()) fds.Wait(until);
     background_polling_.store(false);
-    Count(counters_->wakeups);
+    CountShared(counters_->wakeups);
     if (!lock.try_lock()) return;
     waker_->Drain();
   }
@@ -193,7 +193,7 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
   } else if (cycle_->HasWork()) {
     WakeBackground();
   }
-  Count(counters_->waited_us, NowMicros() - start);
+  CountShared(counters_->waited_us, NowMicros() - start);
   return result;
 }
 
@@ -207,8 +207,8 @@ Waited Loop::Drive(Lock& lock, const Handle& handle, const Limits& limits) {
        ++round) {
     const bool moved = Round(lock, Role::kWaiterAwake);
     if (lock.owns_lock() && moved) {
-      spin.Found();
-    } else if (lock.owns_lock() && !spin.Spin()) {
+      spin.Found(cycle_->now_us());
+    } else if (lock.owns_lock() && !spin.Spin(cycle_->now_us())) {
       result = SleepAsWaiter(lock, handle, limits);
     }
     if (!lock.owns_lock()) return result;  // another waiter drives; the role is its own
@@ -226,7 +226,7 @@ Waited Loop::SleepAsWaiter(Lock& lock, const Handle& handle, const Limits& limit
   role_.Become(Role::kWaiterAsleep);
   if (!Round(lock, Role::kWaiterAwake) && !handle.done.load(std::memory_order_acquire)) {
     const int ready = SleepOn().Wait(Earlier(cycle_->Deadline(), limits.Next()));
-    Count(counters_->wakeups);
+    CountShared(counters_->wakeups);
     waker_->Drain();
     result = Due(limits);
     if (ready < 0 && result == Waited::kDone) result = Waited::kInterrupted;

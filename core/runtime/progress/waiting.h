@@ -49,9 +49,8 @@ class SpinWait {
  public:
   explicit SpinWait(SpinLimit* limit) : limit_(limit) {}
 
-  // Nothing moved. True: look again. False: time to sleep.
-  bool Spin() {
-    const int64_t now = NowMicros();
+  // Nothing moved in the round that began now. True: look again. False: time to sleep.
+  bool Spin(int64_t now) {
     if (since_ == 0) {
       since_ = now;
       spin_us_ = limit_->Begin();
@@ -65,9 +64,9 @@ class SpinWait {
     return false;
   }
 
-  // Something moved.
-  void Found() {
-    if (since_ != 0 && spin_us_ > 0) limit_->Found(NowMicros() - since_);
+  // Something did.
+  void Found(int64_t now) {
+    if (since_ != 0 && spin_us_ > 0) limit_->Found(now - since_);
     since_ = 0;
   }
 
