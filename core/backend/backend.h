@@ -19,6 +19,9 @@ class Backend {
 
   // Whether it can be given such a collective, which it serves, with everybody's input; likewise.
   virtual bool TakesGathered(const CollectiveSpec& /*spec*/) const { return false; }
+  // Carries out such a collective, with everybody's input (CollectiveSpec::gathered), at once: it
+  // is small, and nobody is waited for.
+  virtual void Combine(const CollectiveSpec& /*spec*/) {}
 
   // What the members make together before the first collective, such as a communicator, as a
   // machine, so that it holds up no other set; null when there is nothing to make. Called once,

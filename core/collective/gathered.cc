@@ -7,32 +7,11 @@
 
 #include "collective/kernels/kernels.h"
 #include "collective/piece_stream.h"
-#include "collective/reducer.h"
 #include "collective/transport_collectives.h"
 
 namespace hvd {
 
 namespace {
-
-// All members in rank order.
-class FlatAllreduce : public StepMachine {
- public:
-  FlatAllreduce(const CollectiveSpec& spec, int members)
-      : inputs_(spec.gathered), stream_(spec.pieces), reducer_(spec.reduction, members) {
-    for (int member = 0; member < members; ++member)
-      reducer_.Set(member, inputs_.data() + member * stream_.bytes());
-  }
-
-  Step Advance() override {
-    reducer_.IntoOutputs(stream_, 0, stream_.bytes());
-    return Step::kDone;
-  }
-
- private:
-  const std::vector<std::byte> inputs_;
-  const PieceStream stream_;
-  Reducer reducer_;
-};
 
 // A stretch of the data, and how the groups of an exchange combine it (links/plan.h): as many
 // neighbours as a radix says, level by level.
@@ -49,7 +28,7 @@ struct Order {
   std::vector<Part> parts;
 };
 
-class OrderedAllreduce : public StepMachine {
+class OrderedAllreduce {
  public:
   OrderedAllreduce(const CollectiveSpec& spec, Order order)
       : inputs_(spec.gathered),
@@ -59,10 +38,9 @@ class OrderedAllreduce : public StepMachine {
         order_(std::move(order)),
         result_(static_cast<size_t>(stream_.bytes())) {}
 
-  Step Advance() override {
+  void Run() {
     for (const Part& part : order_.parts) Reduce(part);
     stream_.Unpack(0, stream_.bytes(), result_.data());
-    return Step::kDone;
   }
 
  private:
@@ -118,7 +96,7 @@ class OrderedAllreduce : public StepMachine {
                     bytes_ / element_);
   }
 
-  const std::vector<std::byte> inputs_;
+  const std::vector<std::byte>& inputs_;
   const PieceStream stream_;
   const Reduction reduction_;
   const int64_t element_;
@@ -134,25 +112,36 @@ bool IsFlat(const ExchangePlan& plan, int members) {
 
 }  // namespace
 
-std::unique_ptr<StepMachine> MakeGatheredOnHost(const CollectiveSpec& spec, int members) {
-  return std::make_unique<FlatAllreduce>(spec, members);
+// All members in rank order.
+void CombineOnHost(const CollectiveSpec& spec, int members) {
+  const auto element = static_cast<int64_t>(SizeOf(spec.reduction.dtype));
+  int64_t bytes = 0;
+  for (const Piece& piece : spec.pieces) bytes += piece.bytes;
+  std::vector<const void*> inputs;
+  inputs.reserve(static_cast<size_t>(members));
+  int64_t at = 0;
+  for (const Piece& piece : spec.pieces) {
+    inputs.clear();
+    for (int member = 0; member < members; ++member)
+      inputs.push_back(spec.gathered.data() + member * bytes + at);
+    void* const output = piece.output;
+    kernels::Reduce(spec.reduction, inputs.data(), members, &output, 1, piece.bytes / element);
+    at += piece.bytes;
+  }
 }
 
-std::unique_ptr<StepMachine> MakeGatheredOverLinks(const Communicator& comm,
-                                                   const CollectiveSpec& spec) {
+void CombineOverLinks(const Communicator& comm, const CollectiveSpec& spec) {
   const int64_t bytes = PieceStream(spec.pieces).bytes();
   const auto plan = PlanOfAllreduce(comm, bytes, spec.direct_bytes);
-  if (plan == nullptr || IsFlat(*plan, comm.size()))
-    return std::make_unique<FlatAllreduce>(spec, comm.size());
+  if (plan == nullptr || IsFlat(*plan, comm.size())) return CombineOnHost(spec, comm.size());
   Order order;
   for (int member = 0; member < comm.size(); ++member) order.groups.push_back({member});
   order.reduces_within = spec.reduction.prescale != 1.0;
   order.parts = {{0, bytes, plan->radices}};
-  return std::make_unique<OrderedAllreduce>(spec, std::move(order));
+  OrderedAllreduce(spec, std::move(order)).Run();
 }
 
-std::unique_ptr<StepMachine> MakeGatheredOnHosts(const Hierarchy& hierarchy,
-                                                 const CollectiveSpec& spec) {
+void CombineOnHosts(const Hierarchy& hierarchy, const CollectiveSpec& spec) {
   const Topology& topology = hierarchy.topology;
   const Lanes lanes(topology, hierarchy.comm.position);
   const int64_t bytes = PieceStream(spec.pieces).bytes();
@@ -167,7 +156,7 @@ std::unique_ptr<StepMachine> MakeGatheredOnHosts(const Hierarchy& hierarchy,
     const ExchangePlan plan = CheapestPlan(topology.hosts(), end - begin, hierarchy.comm.costs);
     order.parts.push_back({begin, end, plan.radices});
   }
-  return std::make_unique<OrderedAllreduce>(spec, std::move(order));
+  OrderedAllreduce(spec, std::move(order)).Run();
 }
 
 }  // namespace hvd

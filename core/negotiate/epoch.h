@@ -25,6 +25,8 @@ class Epoch {
   std::optional<size_t> Next(uint32_t id, bool unnamed) const;
   // It has submitted what Next has found the place of.
   void Fill(size_t place, Operation operation);
+  // The place behind the latest one: where the next operation most likely belongs.
+  size_t expected() const { return expected_; }
 
   const Schedule& schedule() const { return schedule_; }
   const Slot& At(size_t place) const { return *places_[place].slot; }
@@ -80,6 +82,7 @@ class Epoch {
   std::vector<size_t> cursors_;  // by id: the place that it fills next; kNowhere: none
   std::vector<size_t> unnamed_places_;
   size_t unnamed_cursor_ = 0;
+  size_t expected_ = 0;
 
   Cursor complete_;     // the first batch that is not
   size_t missing_ = 0;  // operations of it
@@ -133,6 +136,7 @@ void Epoch<Operation>::Fill(size_t place, Operation operation) {
   }
   filled.operations.push_back(std::move(operation));
   ++filled_;
+  expected_ = place + 1 < places_.size() ? place + 1 : 0;
   const size_t length = schedule_.batches[complete_.batch].size();
   const bool of_this = place >= complete_.first && place < complete_.first + length;
   const bool misses = filled.filled++ == complete_.times;

@@ -46,6 +46,7 @@ class WindowBackend : public HostBackend {
  public:
   explicit WindowBackend(std::unique_ptr<Board> board)
       : HostBackend(board->rank(), board->size(), ScratchPool::Make()), board_(std::move(board)) {}
+  void Combine(const CollectiveSpec& spec) override { CombineOnHost(spec, board_->size()); }
   bool broken() const override { return board_->overwritten(); }
 
  private:
@@ -69,9 +70,6 @@ class WindowBackend : public HostBackend {
         break;
     }
     return MakeFailed(Status::Internal("unknown collective"));
-  }
-  std::unique_ptr<StepMachine> StartGathered(const CollectiveSpec& spec) override {
-    return MakeGatheredOnHost(spec, board_->size());
   }
 
   const std::unique_ptr<Board> board_;
@@ -101,13 +99,11 @@ class TransportBackend : public HostBackend {
  public:
   explicit TransportBackend(Communicator comm)
       : HostBackend(comm.rank(), comm.size(), comm.scratch), comm_(std::move(comm)) {}
+  void Combine(const CollectiveSpec& spec) override { CombineOverLinks(comm_, spec); }
 
  private:
   std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) override {
     return StartOverLinks(comm_, spec);
-  }
-  std::unique_ptr<StepMachine> StartGathered(const CollectiveSpec& spec) override {
-    return MakeGatheredOverLinks(comm_, spec);
   }
 
   const Communicator comm_;
@@ -121,6 +117,7 @@ class HierarchicalBackend : public HostBackend {
       : HostBackend(comm.rank(), comm.size(), comm.scratch),
         board_(std::move(board)),
         hierarchy_{board_.get(), std::move(comm), std::move(topology)} {}
+  void Combine(const CollectiveSpec& spec) override { CombineOnHosts(hierarchy_, spec); }
   bool broken() const override { return board_->overwritten(); }
 
  private:
@@ -145,9 +142,6 @@ class HierarchicalBackend : public HostBackend {
     }
     return StartOverLinks(hierarchy_.comm, spec);
   }
-  std::unique_ptr<StepMachine> StartGathered(const CollectiveSpec& spec) override {
-    return MakeGatheredOnHosts(hierarchy_, spec);
-  }
 
   const std::unique_ptr<Board> board_;
   const Hierarchy hierarchy_;
@@ -160,7 +154,6 @@ std::unique_ptr<StepMachine> HostBackend::Start(CollectiveSpec spec) {
   if (status.ok()) status = Prepare();
   if (!status.ok()) return MakeFailed(status);
   if (size_ == 1) return std::make_unique<Local>(spec);
-  if (!spec.gathered.empty()) return StartGathered(spec);
   if (spec.kind != OpKind::kAllreduce || spec.reduction.op != ReduceOp::kAdasum)
     return StartAmongMany(spec);
   return MakeAdasum(spec, rank_, size_, scratch_,

@@ -35,7 +35,6 @@ class HostBackend : public Backend {
 
  private:
   virtual std::unique_ptr<StepMachine> StartAmongMany(const CollectiveSpec& spec) = 0;
-  virtual std::unique_ptr<StepMachine> StartGathered(const CollectiveSpec& spec) = 0;
   virtual Status Prepare() { return Status::Ok(); }  // before each of them
   Status Check(const CollectiveSpec& spec) const;
   bool SizesFit(const CollectiveSpec& spec, size_t piece) const;

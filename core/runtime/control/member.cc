@@ -95,7 +95,7 @@ void Member::Place(const HandlePtr& handle) {
 // Nowhere where this rank does not bring as many rows as in the steps that were learned.
 std::optional<size_t> Member::PlaceOf(const Handle& handle) const {
   const negotiate::Request& request = handle.entry.request;
-  const auto place = epoch_->Next(cache_.Find(request), handle.ordinal != 0);
+  const auto place = epoch_->Next(IdOf(request), handle.ordinal != 0);
   if (!place) return place;
   const Shape own = negotiate::SizesOf(request);
   const std::vector<int64_t>& all = epoch_->At(*place).sizes;
@@ -122,6 +122,21 @@ void Member::Urge(const HandlePtr& handle) {
   handle->urged = true;
   if (epoch_) urged_ = handle;
   urgent_ = std::max(urgent_, handle->announced);
+}
+
+// Of one under a schedule: to look it up takes longer than to compare it with what most likely
+// comes next.
+uint32_t Member::IdOf(const negotiate::Request& request) const {
+  const size_t expected = epoch_->expected();
+  const bool as_expected = requests_[expected].SameAs(request);
+  return as_expected ? epoch_->At(expected).id : cache_.Find(request);
+}
+
+void Member::TakeBatch(std::vector<HandlePtr>* operations) {
+  epoch_->Pass([operations](const negotiate::Slot& /*slot*/, HandlePtr handle) {
+    handle->decided = true;
+    operations->push_back(std::move(handle));
+  });
 }
 
 bool Member::TakeMessage(negotiate::AnnounceMessage* message) {
@@ -275,6 +290,9 @@ Status Member::Follow(negotiate::Schedule schedule, uint64_t base) {
   HVD_RETURN_IF_ERROR(CheckSchedule(schedule));
   Restart();
   ++epochs_;
+  for (const std::vector<negotiate::Slot>& batch : schedule.batches) {
+    for (const negotiate::Slot& slot : batch) requests_.push_back(cache_.At(slot.id));
+  }
   epoch_.emplace(std::move(schedule), cache_.size(), base);
   departs_ = join_ != nullptr;
   for (const HandlePtr& handle : Undecided()) Place(handle);
@@ -295,6 +313,7 @@ Status Member::CheckSchedule(const negotiate::Schedule& schedule) const {
 
 void Member::Leave() {
   epoch_.reset();
+  requests_.clear();
   departs_ = false;
   AnnounceAgain();
 }

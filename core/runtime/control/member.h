@@ -56,6 +56,8 @@ class Member {
   const Epoch* epoch() const { return epoch_ ? &*epoch_ : nullptr; }
   // The next batch of it, which all members are ready for.
   std::vector<Decided> TakeBatch();
+  // Likewise its operations alone, behind others.
+  void TakeBatch(std::vector<HandlePtr>* operations);
   // Whether this rank cannot follow it any more: it has submitted something else, or joined.
   bool departs() const { return departs_; }
   // Whether this rank's program waits for an operation.
@@ -74,6 +76,7 @@ class Member {
   void Say(uint32_t id, const Handle& handle);
   void Place(const HandlePtr& handle);
   std::optional<size_t> PlaceOf(const Handle& handle) const;
+  uint32_t IdOf(const negotiate::Request& request) const;
   std::vector<HandlePtr> Undecided();
   void Restart();
   void AnnounceAgain();
@@ -105,6 +108,7 @@ class Member {
 
   uint64_t epochs_ = 0;
   std::optional<Epoch> epoch_;
+  std::vector<negotiate::Request> requests_;  // by place of the schedule
   bool departs_ = false;
   HandlePtr urged_;  // what the program waits for, the latest
 };

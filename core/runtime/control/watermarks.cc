@@ -4,10 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <cstring>
 #include <utility>
-
-#include "base/clock.h"
 
 namespace hvd {
 
@@ -104,16 +101,11 @@ void Watermarks::Leave(uint64_t passed) {
 
 // Whoever is ready for more than this member was waits for its mark, and looks at all marks before
 // it sleeps.
-void Watermarks::Publish(uint64_t ready, const std::byte* payload) {
+void Watermarks::Publish(uint64_t ready, int64_t now_us) {
   const uint64_t before = std::exchange(own_.ready, ready);
-  const size_t bytes = batches_.PayloadOf(ready);
-  if (flags_.empty()) {
-    std::copy_n(payload, bytes, Place(ready));
-    return;
-  }
+  if (flags_.empty()) return;
   Flags& mine = *flags_[place_.index()];
-  if (bytes > 0) std::memcpy(mine.payload[ready % 2], payload, bytes);
-  mine.published_us.store(NowMicros(), std::memory_order_relaxed);
+  mine.published_us.store(now_us, std::memory_order_relaxed);
   Post(place_);
   const size_t readers = hosts_.size() > 1 ? 1 : flags_.size();
   for (Position reader(0); reader.index() < readers; reader = Next(reader)) {
@@ -189,6 +181,10 @@ Marks Watermarks::Understood(uint64_t word, uint64_t most, Position writer) {
   marks.ready = word / 2;
   if (word % 2 == 1) marks.end = marks.ready;
   return marks;
+}
+
+std::byte* Watermarks::Room(uint64_t batch) {
+  return flags_.empty() ? Place(batch) : flags_[place_.index()]->payload[batch % 2];
 }
 
 std::byte* Watermarks::Place(uint64_t batch) {

@@ -39,8 +39,10 @@ class Watermarks {
   void Leave(uint64_t passed);
   const negotiate::Batches& batches() const { return batches_; }
 
-  // This member is ready for all batches up to this one, which has this payload.
-  void Publish(uint64_t ready, const std::byte* payload);
+  // Where this member's payload of a batch goes before it publishes that it is ready for it.
+  std::byte* Room(uint64_t batch);
+  // This member is ready for all batches up to this one.
+  void Publish(uint64_t ready, int64_t now_us);
   // It says its last word.
   void End();
   const negotiate::Marks& own() const { return own_; }

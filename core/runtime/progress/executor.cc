@@ -13,6 +13,10 @@ Status Executor::Advance(bool* moved) {
     Job job = std::move(waiting_.front());
     waiting_.pop_front();
     *moved = true;
+    if (job.carried) {
+      Combine(&job);
+      return Status::Ok();
+    }
     HVD_RETURN_IF_ERROR(Begin(std::move(job)));
   }
   switch (machine_->Advance()) {
@@ -27,6 +31,7 @@ Status Executor::Advance(bool* moved) {
       if (setting_up_) return Start();
       if (counts_ != nullptr) return Counted();
       Finish(current_);
+      current_ = {};
       return Status::Ok();
     case Step::kFailed:
       break;
@@ -76,13 +81,18 @@ Status Executor::CheckServed(const CollectiveSpec& spec) const {
                          Name(KindOf(spec.device)));
 }
 
-Status Executor::Begin(Job job) {
+// What begins.
+void Executor::Note(const Job& job) {
   Count(counters_->collectives);
   if (Reduces(job.spec.kind)) Count(counters_->reductions);
   Count(counters_->tensors, job.parts.size());
   for (const Piece& piece : job.spec.pieces)
     Count(counters_->bytes, static_cast<uint64_t>(piece.bytes));
   if (events_ != nullptr) Trace(job);
+}
+
+Status Executor::Begin(Job job) {
+  Note(job);
   if (!job.spec.order.empty()) {
     job.spec.title = Title(job);
     job.spec.end = &end_;
@@ -155,6 +165,7 @@ Status Executor::Counted() {
   if (!counts->HasAllRows(current_.spec)) return Launch();
   counts->TakeRows(current_.spec);
   Finish(current_);
+  current_ = {};
   return Status::Ok();
 }
 
@@ -182,7 +193,6 @@ void Executor::Finish(Job& job) {
     if (--part.handle->running == 0) Complete(part.handle, Status::Ok());
   }
   end_.reset();
-  job = {};
 }
 
 // Collectives of one operation have one stream, so that the last one ends last.

@@ -39,12 +39,20 @@ class Executor {
         counters_(counters),
         events_(events) {}
 
-  // One response's operations, or one batch of a schedule, whose inputs marks have carried here
-  // from everybody (see payload.h); null: they have not.
-  Status Add(std::vector<Decided> decided, const Policy& policy, Watermarks* carrier = nullptr);
+  // One response's operations, or one batch of a schedule.
+  Status Add(std::vector<Decided> decided, const Policy& policy);
 
   // Whether the backend that runs it can do with inputs that marks carry; equal on every member.
   bool TakesGathered(const negotiate::Request& request) const;
+  // The collectives of a batch of a schedule that marks carry, whose operations are these. They are
+  // the same each time: only whose memory they use is to be filled in.
+  class CarriedBatch;
+  CarriedBatch PlanCarried(const std::vector<negotiate::Request>& requests,
+                           const Policy& policy) const;
+  // The operations of such a batch, whose inputs have come here from everybody (see payload.h).
+  // With nothing before them they end at once.
+  Status AddCarried(const std::vector<HandlePtr>& operations, Watermarks* carrier,
+                    CarriedBatch* batch);
 
   // Whether an operation that has not ended yet writes to memory that this one reads.
   bool WritesToInputOf(const Handle& handle) const;
@@ -80,23 +88,30 @@ class Executor {
     size_t tensor;
     double prescale;
     std::unique_ptr<ResultSizes> sizes;  // null where the kind has none
-    size_t in_payload = 0;               // where marks carry it
   };
   struct Job {
     CollectiveSpec spec;
     std::vector<Part> parts;
+    bool carried = false;  // with everybody's input: nothing is left but arithmetic
   };
 
   // prepare.cc. Adds to `parts`, or to `last` what has no tensor.
   Status Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last);
   static Status PrepareOutput(const Part& part);
+  CollectiveSpec SpecOf(const negotiate::Request& request, size_t tensor, double prescale,
+                        const Policy& policy) const;
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
-  void Gather(Watermarks* carrier, Job* job) const;
   static Job BarrierJob(const HandlePtr& handle);
+
+  // carried.cc
+  void Fill(const std::vector<HandlePtr>& operations, Watermarks* carrier,
+            CarriedBatch* batch) const;
+  void Combine(Job* job);
 
   // executor.cc.
   Backend* BackendOf(const CollectiveSpec& spec) const;
   Status CheckServed(const CollectiveSpec& spec) const;
+  void Note(const Job& job);
   Status Begin(Job job);
   Status Launch();
   Status Start();
@@ -130,6 +145,26 @@ class Executor {
   uint64_t sequence_ = 0;
   uint64_t completed_ = 0;
   HandleChain finished_;
+};
+
+class Executor::CarriedBatch {
+ public:
+  bool empty() const { return collectives_.empty(); }
+
+ private:
+  friend class Executor;
+  // Of a tensor: the operation that it is of, its number there, and where its input lies in the
+  // payload of each member.
+  struct Source {
+    size_t operation;
+    size_t tensor;
+    size_t in_payload;
+  };
+  struct Collective {
+    Job job;
+    std::vector<Source> sources;  // by part of the job
+  };
+  std::vector<Collective> collectives_;
 };
 
 }  // namespace hvd

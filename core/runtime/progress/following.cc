@@ -36,24 +36,28 @@ Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& pol
   following_.quiet_since = following_.waits_since = now;
   std::vector<size_t> payloads;
   for (const std::vector<negotiate::Slot>& batch : member_.epoch()->schedule().batches)
-    payloads.push_back(PayloadOf(batch));
+    payloads.push_back(Plan(batch));
   watermarks_->Begin(std::move(payloads));
   return Status::Ok();
 }
 
-// What each mark carries of a batch; 0: it is too large, or of a kind that has to travel itself.
-// Then every rank computes it whole, which it may have been told not to.
-size_t ProcessSet::PayloadOf(const std::vector<negotiate::Slot>& batch) const {
+// Plans a batch if marks carry it. What each of them carries of it; 0: it is too large, or of a
+// kind that has to travel itself. Then every rank computes it whole, which it may have been told
+// not to.
+size_t ProcessSet::Plan(const std::vector<negotiate::Slot>& batch) {
+  Executor::CarriedBatch& carried = following_.carried.emplace_back();
   size_t most = watermarks_->most_payload();
   if (following_.policy.direct_bytes >= 0)
     most = std::min(most, static_cast<size_t>(following_.policy.direct_bytes));
   size_t bytes = 0;
+  std::vector<negotiate::Request> requests;
   for (const negotiate::Slot& slot : batch) {
-    const negotiate::Request& request = member_.RequestOf(slot.id);
-    if (!executor_.TakesGathered(request)) return 0;
-    bytes += PayloadBytes(request);
+    requests.push_back(member_.RequestOf(slot.id));
+    if (!executor_.TakesGathered(requests.back())) return 0;
+    bytes += PayloadBytes(requests.back());
     if (bytes > most) return 0;
   }
+  if (bytes > 0) carried = executor_.PlanCarried(requests, following_.policy);
   return bytes;
 }
 
@@ -87,9 +91,9 @@ bool ProcessSet::Publish(Micros now) {
   if (ready == published) return false;
   const size_t payload = batches.PayloadOf(ready);
   if (payload > 0 && !MayRead()) return false;
-  if (payload > 0) Pack(epoch, payload, &payload_);
+  if (payload > 0) Pack(epoch, payload, watermarks_->Room(ready));
   if (published == epoch.passed()) following_.waits_since = now;
-  watermarks_->Publish(ready, payload_.data());
+  watermarks_->Publish(ready, now);
   return true;
 }
 
@@ -139,19 +143,26 @@ Status ProcessSet::RunScheduled(Micros now) {
   following_.quiet_since = following_.waits_since = now;
   following_.told = false;
   while (epoch.passed() < watermarks_->all().ready) {
-    const bool carried = watermarks_->batches().PayloadOf(epoch.passed() + 1) > 0;
-    std::vector<Decided> decided = member_.TakeBatch();
+    Executor::CarriedBatch& carried = following_.carried[epoch.next_batch()];
     Count(counters_->gates);
-    Count(counters_->scheduled, decided.size());
-    if (events_ != nullptr) {
-      events_->MarkCycle();
-      for (const Decided& one : decided) events_->Phase(one.handle->id, kQueuePhase);
+    Count(counters_->scheduled, epoch.next().size());
+    if (events_ != nullptr) TraceNext();
+    if (carried.empty()) {
+      HVD_RETURN_IF_ERROR(executor_.Add(member_.TakeBatch(), following_.policy));
+    } else {
+      member_.TakeBatch(&batch_);
+      HVD_RETURN_IF_ERROR(executor_.AddCarried(batch_, watermarks_.get(), &carried));
+      batch_.clear();
     }
-    Watermarks* const carrier = carried ? watermarks_.get() : nullptr;
-    HVD_RETURN_IF_ERROR(executor_.Add(std::move(decided), following_.policy, carrier));
     if (root() != nullptr) review_.Passed(epoch.Ready());
   }
   return Status::Ok();
+}
+
+void ProcessSet::TraceNext() const {
+  events_->MarkCycle();
+  member_.epoch()->ForEachOfNext(
+      [this](const HandlePtr& handle) { events_->Phase(handle->id, kQueuePhase); });
 }
 
 void ProcessSet::NoteLate() {

@@ -13,18 +13,19 @@ size_t PayloadBytes(const negotiate::Request& request) {
 }
 
 // What lies between two tensors is zero: nothing of this process's memory travels.
-void Pack(const Epoch& epoch, size_t bytes, std::vector<std::byte>* payload) {
-  payload->assign(bytes, std::byte{0});
-  auto to = payload->begin();
+void Pack(const Epoch& epoch, size_t bytes, std::byte* payload) {
+  std::fill_n(payload, bytes, std::byte{0});
+  std::byte* to = payload;
   epoch.ForEachOfNext([&](const HandlePtr& handle) {
     for (const TensorBuffer& buffer : handle->entry.buffers) {
       std::copy_n(buffer.input, buffer.input_bytes, to);
-      to += static_cast<std::ptrdiff_t>(PayloadBytes(buffer.input_bytes));
+      to += PayloadBytes(buffer.input_bytes);
     }
   });
 }
 
 bool ReadsItsOwnResults(const Epoch& epoch) {
+  if (epoch.next().size() == 1) return false;                          // nothing comes later
   std::vector<std::pair<const std::byte*, const std::byte*>> written;  // begin and end
   bool reads = false;
   epoch.ForEachOfNext([&](const HandlePtr& handle) {

@@ -19,7 +19,7 @@ inline size_t PayloadBytes(int64_t tensor_bytes) {
 }
 
 // This rank's, of the next batch, of which it has submitted all; `bytes` in all.
-void Pack(const Epoch& epoch, size_t bytes, std::vector<std::byte>* payload);
+void Pack(const Epoch& epoch, size_t bytes, std::byte* payload);
 
 // Whether an operation of that batch writes to memory that a later one of it reads: their order
 // would be lost if all were read at once.

@@ -80,19 +80,16 @@ Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
 
 }  // namespace
 
-Status Executor::Add(std::vector<Decided> decided, const Policy& policy, Watermarks* carrier) {
+Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
   std::vector<Part> parts;
   parts.reserve(decided.size());
   std::vector<HandlePtr> last;
   for (Decided& one : decided) HVD_RETURN_IF_ERROR(Prepare(std::move(one), &parts, &last));
   std::vector<fusion::Ready> ready;
   ready.reserve(parts.size());
-  size_t in_payload = 0;
-  for (Part& part : parts) {
+  for (const Part& part : parts) {
     ready.push_back(
         Describe(part.handle->entry.request, part.tensor, part.prescale, part.sizes.get()));
-    part.in_payload = in_payload;
-    in_payload += PayloadBytes(part.handle->entry.buffers[part.tensor].input_bytes);
   }
   for (const std::vector<size_t>& group : fusion::Plan(ready, policy.fusion_threshold)) {
     std::vector<Part> together;
@@ -100,7 +97,6 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy, Waterma
     for (size_t i : group) together.push_back(std::move(parts[i]));
     Job job = MakeJob(std::move(together), policy);
     HVD_RETURN_IF_ERROR(CheckServed(job.spec));
-    if (carrier != nullptr) Gather(carrier, &job);
     waiting_.push_back(std::move(job));
   }
   // Who has waited for a barrier may count on all that was started before it; and as long as a join
@@ -167,15 +163,21 @@ Executor::Job Executor::BarrierJob(const HandlePtr& handle) {
   return job;
 }
 
+// All of it but the tensors, of which this is the first.
+CollectiveSpec Executor::SpecOf(const negotiate::Request& request, size_t tensor, double prescale,
+                                const Policy& policy) const {
+  CollectiveSpec spec;
+  spec.kind = request.kind;
+  spec.reduction = ReductionOf(request, prescale, request.tensors[tensor].dtype, members_.size());
+  spec.root = members_.Find(request.root);
+  spec.direct_bytes = policy.direct_bytes;
+  spec.device = request.device;
+  return spec;
+}
+
 Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) const {
-  Job job;
-  const negotiate::Request& first = parts.front().handle->entry.request;
-  job.spec.kind = first.kind;
-  job.spec.reduction = ReductionOf(first, parts.front().prescale,
-                                   first.tensors[parts.front().tensor].dtype, members_.size());
-  job.spec.root = members_.Find(first.root);
-  job.spec.direct_bytes = policy.direct_bytes;
-  job.spec.device = first.device;
+  const Part& first = parts.front();
+  Job job{SpecOf(first.handle->entry.request, first.tensor, first.prescale, policy), {}, false};
   job.spec.pieces.reserve(parts.size());
   for (Part& part : parts) {
     Handle& handle = *part.handle;
@@ -190,17 +192,27 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   return job;
 }
 
-void Executor::Gather(Watermarks* carrier, Job* job) const {
-  Count(counters_->carried, job->parts.size());
-  std::vector<std::byte>& gathered = job->spec.gathered;
-  for (Position member(0); member.value() < members_.size(); member = Next(member)) {
-    const std::byte* payload = carrier->PayloadOf(member);
-    for (const Part& part : job->parts) {
-      const std::byte* input = payload + part.in_payload;
-      const int64_t bytes = part.handle->entry.buffers[part.tensor].input_bytes;
-      gathered.insert(gathered.end(), input, input + bytes);
+Executor::CarriedBatch Executor::PlanCarried(const std::vector<negotiate::Request>& requests,
+                                             const Policy& policy) const {
+  std::vector<fusion::Ready> ready;
+  std::vector<CarriedBatch::Source> sources;
+  size_t in_payload = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    for (size_t t = 0; t < requests[i].tensors.size(); ++t) {
+      ready.push_back(Describe(requests[i], t, requests[i].prescale, nullptr));
+      sources.push_back({i, t, in_payload});
+      in_payload += PayloadBytes(negotiate::BytesOf(requests[i].tensors[t]));
     }
   }
+  CarriedBatch batch;
+  for (const std::vector<size_t>& group : fusion::Plan(ready, policy.fusion_threshold)) {
+    CarriedBatch::Collective& collective = batch.collectives_.emplace_back();
+    for (const size_t i : group) collective.sources.push_back(sources[i]);
+    const CarriedBatch::Source& first = collective.sources.front();
+    const negotiate::Request& request = requests[first.operation];
+    collective.job.spec = SpecOf(request, first.tensor, request.prescale, policy);
+  }
+  return batch;
 }
 
 }  // namespace hvd

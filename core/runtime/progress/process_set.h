@@ -111,7 +111,8 @@ class ProcessSet {
   negotiate::Micros Patience() const;
   negotiate::Micros ScheduleDeadline() const;
   Status RunScheduled(negotiate::Micros now);
-  size_t PayloadOf(const std::vector<negotiate::Slot>& batch) const;
+  size_t Plan(const std::vector<negotiate::Slot>& batch);
+  void TraceNext() const;
   bool MayRead() const;
   void BeginReview();
   void NoteLate();
@@ -139,11 +140,12 @@ class ProcessSet {
     negotiate::Micros waits_since = 0;  // since this rank is ready for the next batch
     uint64_t filled = 0;                // operations, when last looked at
     bool told = false;                  // that this rank waits there
+    std::vector<Executor::CarriedBatch> carried;  // by batch; empty where marks do not carry it
   };
   std::unique_ptr<Watermarks> watermarks_;
   Following following_{};
   negotiate::ScheduleReview review_;  // of the root
-  std::vector<std::byte> payload_;    // of a mark, reused
+  std::vector<HandlePtr> batch_;      // that runs, reused
   // What children that have left the schedule already announce.
   std::vector<std::pair<size_t, negotiate::AnnounceMessage>> early_;
 

@@ -40,7 +40,7 @@ void Compare(Medium medium, int ranks, std::vector<AllreduceCase> cases,
       spec.sequence = sequence++;
       spec.pieces = carried[i].Pieces(r);
       spec.gathered = Gathered(cases[i]);
-      ASSERT_OK(rank.Run(backend, spec));
+      backend->Combine(spec);
     }
   });
   for (size_t i = 0; i < cases.size(); ++i) {

@@ -7,7 +7,7 @@
 
 namespace hvd::sim {
 
-// Runs collectives by the ledger: they move nothing and take a while.
+// Runs collectives by the ledger: they move nothing and, unless marks carry them, take a while.
 class SimBackend : public Backend {
  public:
   SimBackend(Job* job, int rank, size_t set) : job_(job), rank_(rank), set_(set) {}
@@ -16,6 +16,7 @@ class SimBackend : public Backend {
   bool TakesGathered(const CollectiveSpec& spec) const override {
     return spec.kind == OpKind::kAllreduce && spec.reduction.op != ReduceOp::kAdasum;
   }
+  void Combine(const CollectiveSpec& spec) override { job_->ledger.Started(rank_, set_, spec); }
   std::unique_ptr<StepMachine> SetUp(const CollectiveSpec& /*first*/,
                                      const Waker& /*waker*/) override {
     return nullptr;

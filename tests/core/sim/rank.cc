@@ -356,6 +356,7 @@ bool Rank::Reap() {
   const size_t before = flights_.size();
   const auto done = [this](const Flight& flight) {
     if (!flight.handle->done.load()) return false;
+    NoteEnd(*flight.handle);
     const bool failed = !flight.handle->status.ok();
     if (aborted_) return true;
     if (flight.submission.op == SIZE_MAX) return true;

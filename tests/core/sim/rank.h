@@ -142,6 +142,8 @@ class Rank : public Actor {
   void CheckReports();
   // Whether it has waited in a set for what is called so, for so long.
   bool Awaits(uint32_t set, const std::string& name, Nanos time) const;
+  void NoteEnd(const Handle& handle);
+  bool HasJustEnded(uint32_t set, const std::string& name) const;
   Nanos DrawCompute(Nanos usual);
   Nanos Lasts(const Flight& flight) const;
   void MeetEnd();
@@ -167,6 +169,7 @@ class Rank : public Actor {
   size_t step_ = 0;
   std::vector<Submission> to_submit_;  // of the step, last first
   std::vector<Flight> flights_;
+  std::map<std::pair<uint32_t, std::string>, Nanos> ends_;  // the latest, by set and name
   Nanos computes_until_ = 0;
   bool begun_ = false;    // the step
   bool waits_ = false;    // in the library

@@ -9,6 +9,10 @@ namespace hvd::sim {
 
 namespace {
 
+// What marks carry ends at once where it is known that all are ready for it. The root may hear that
+// so much later, over links that lose packets.
+constexpr Nanos kMarksTake = kHeartbeat;
+
 int Levels(int ranks) {
   int levels = 0;
   while ((1 << levels) < ranks) ++levels;
@@ -27,7 +31,8 @@ void Rank::CheckReports() {
       const std::string& name = unready.name;
       if (job_->world.micros() - unready.since < heard / kMicro) continue;
       for (const GlobalRank ready : unready.ready) {
-        if (!job_->ranks[ready.index()]->Awaits(set->id(), name, 0))
+        const Rank& rank = *job_->ranks[ready.index()];
+        if (!rank.Awaits(set->id(), name, 0) && !rank.HasJustEnded(set->id(), name))
           Violate("a report says that a rank has submitted what it has not: " + name);
       }
       for (const GlobalRank absent : unready.absent) {
@@ -44,6 +49,15 @@ bool Rank::Awaits(uint32_t set, const std::string& name, Nanos time) const {
     return handle.entry.process_set == set && handle.name() == name &&
            (time == 0 || (!handle.decided.load() && job_->world.now() - flight.since >= time));
   });
+}
+
+void Rank::NoteEnd(const Handle& handle) {
+  ends_[{handle.entry.process_set, handle.name()}] = job_->world.now();
+}
+
+bool Rank::HasJustEnded(uint32_t set, const std::string& name) const {
+  const auto ended = ends_.find({set, name});
+  return ended != ends_.end() && job_->world.now() - ended->second < kMarksTake;
 }
 
 std::vector<GlobalRank> Rank::AbsentAfter(int64_t older_than_us) {

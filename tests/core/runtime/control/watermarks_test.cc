@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/waker.h"
 #include "check.h"
 #include "transport/inproc/fabric.h"
@@ -169,7 +170,8 @@ class Member {
     if (ready == marks_->own().ready) return;
     const auto payload =
         job_->PayloadOf(member_, schedule, ready - batches.base(), batches.PayloadOf(ready));
-    marks_->Publish(ready, payload.data());
+    std::copy(payload.begin(), payload.end(), marks_->Room(ready));
+    marks_->Publish(ready, NowMicros());
   }
 
   void CheckPayloads(int schedule, uint64_t batch) const {
@@ -263,7 +265,7 @@ TEST(Watermarks, AMarkThatCannotBeRightIsNotBelieved) {
     FirstHost host;
     Watermarks& marks = *host.marks[reader];
     host.FlagOf(writer, line).store(word);
-    marks.Publish(1, nullptr);
+    marks.Publish(1, NowMicros());
     marks.Look(&moved);
     EXPECT_TRUE(!marks.corrupt().known() || marks.corrupt() == Position(writer));
     return !marks.corrupt().known();
@@ -294,8 +296,7 @@ TEST(Watermarks, AMarkOverALinkThatCannotBeRightIsNotBelieved) {
     Transfer sent;
     peer->Send(GlobalRank(0), {0, 1, 2}, message.data(), bytes, &sent);
     marks->Begin({payload});
-    const std::vector<std::byte> own(payload);
-    marks->Publish(1, own.data());
+    marks->Publish(1, NowMicros());
     bool moved = false;
     for (int i = 0; i < 10; ++i) {
       EXPECT_TRUE(peer->Progress(&moved).ok());

@@ -46,7 +46,11 @@ class Program {
       if (round % 25 == 0) DrawStep(std::to_string(round));
       const bool more = shared_() % 20 == 0;  // this once
       if (more) step_.push_back(Draw("once " + std::to_string(round)));
+      Operation& changed = step_[shared_() % step_.size()];
+      const Operation usual = changed;
+      if (shared_() % 10 == 0) Redraw(&changed);  // likewise
       OneStep();
+      changed = usual;
       if (more) step_.pop_back();
     }
   }
@@ -72,6 +76,14 @@ class Program {
     for (size_t t = 0; t < tensors; ++t)
       drawn.elements.push_back(static_cast<int64_t>(shared_() % (shared_() % 4 == 0 ? 200 : 20)));
     return drawn;
+  }
+
+  // Another operation of the same name.
+  void Redraw(Operation* operation) {
+    Operation drawn = Draw(operation->name);
+    drawn.set = operation->set;
+    drawn.name = operation->name;
+    *operation = drawn;
   }
 
   // All at once, or one after the other. Names say which is which, order otherwise.
@@ -179,6 +191,30 @@ TEST(Carried, HasTheResultsOfWhatIsExchanged) {
     for (const int size : {2, 3, 4}) {
       for (const uint32_t seed : {1u, 2u, 3u}) RunProgram(wires, size, 10 * seed);
     }
+  }
+}
+
+// What marks have carried could end at once, but not before what was decided before it.
+TEST(Carried, EndsAfterWhatCameBeforeIt) {
+  constexpr int kApart = 12;  // steps in which each is a batch of its own, so that this is learned
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(3, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      for (int step = 0; step < 3 * kApart; ++step) {
+        std::vector<float> large(300'000, static_cast<float>(rank));
+        std::vector<float> small(3, static_cast<float>(rank + step));
+        HandlePtr before;
+        HandlePtr carried;
+        ASSERT_OK(test::Submit(engine, AllreduceEntry("large", &large), &before));
+        if (step < kApart) ASSERT_OK(engine.Wait(before, kLimitUs, nullptr));
+        ASSERT_OK(test::Submit(engine, AllreduceEntry("small", &small), &carried));
+        ASSERT_OK(engine.Wait(carried, kLimitUs, nullptr));
+        EXPECT_TRUE(before->done.load());
+        EXPECT_EQ(small.back(), static_cast<float>(3 + 3 * step));
+        EXPECT_EQ(large.back(), 3.0f);
+      }
+      EXPECT_TRUE(engine.CountersNow().at("carried") > kApart);
+    });
   }
 }
 
