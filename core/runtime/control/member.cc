@@ -134,7 +134,7 @@ uint32_t Member::IdOf(const negotiate::Request& request) const {
 
 void Member::TakeBatch(std::vector<HandlePtr>* operations) {
   epoch_->Pass([operations](const negotiate::Slot& /*slot*/, HandlePtr handle) {
-    handle->decided = true;
+    handle->decided.store(true, std::memory_order_release);
     operations->push_back(std::move(handle));
   });
 }

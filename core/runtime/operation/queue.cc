@@ -10,6 +10,12 @@ namespace {
 
 constexpr size_t kRoom = 16;  // for operations, before the first
 
+// To a number that is written under the lock and read without it.
+template <typename Number>
+void Add(std::atomic<Number>& number, Number more) {
+  number.store(number.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 Status AlreadyShutDown() {
@@ -102,9 +108,10 @@ HandlePtr Queue::ResumeJoin(uint32_t process_set) {
 }
 
 void Queue::Begin(const HandlePtr& handle) noexcept {
-  handle->id = ++next_id_;
+  Add(next_id_, uint64_t{1});
+  handle->id = submitted();
   in_flight_handles_.Append(handle);
-  queued_bytes_.fetch_add(negotiate::BytesOf(handle->entry.request), std::memory_order_relaxed);
+  Add(queued_bytes_, negotiate::BytesOf(handle->entry.request));
   in_flight_.fetch_add(1);
   filled_.store(true, std::memory_order_seq_cst);
 }
@@ -190,7 +197,7 @@ HandlePtr Queue::Remove(Handle* handle) noexcept {
     if (join) set.unnamed = 0;
   }
   in_flight_.fetch_sub(1);
-  ended_.fetch_add(1, std::memory_order_relaxed);
+  Add(ended_, uint64_t{1});
   return in_flight_handles_.Remove(handle);
 }
 

@@ -251,7 +251,6 @@ int64_t Cycle::Deadline() const {
 
 HandleChain Cycle::TakeFinished() noexcept {
   HandleChain finished = std::move(finished_);
-  for (ProcessSet* set : sets_.active()) finished.Append(set->executor().TakeFinished());
   if (messages_ != nullptr) finished.Append(messages_->TakeFinished());
   return finished;
 }

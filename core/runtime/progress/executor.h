@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "base/event_sink.h"
 #include "base/rank.h"
+#include "fusion/plan.h"
 #include "runtime/control/member.h"
 #include "runtime/control/watermarks.h"
 #include "runtime/operation/counters.h"
@@ -44,15 +45,15 @@ class Executor {
 
   // Whether the backend that runs it can do with inputs that marks carry; equal on every member.
   bool TakesGathered(const negotiate::Request& request) const;
-  // The collectives of a batch of a schedule that marks carry, whose operations are these. They are
-  // the same each time: only whose memory they use is to be filled in.
-  class CarriedBatch;
-  CarriedBatch PlanCarried(const std::vector<negotiate::Request>& requests,
-                           const Policy& policy) const;
-  // The operations of such a batch, whose inputs have come here from everybody (see payload.h).
-  // With nothing before them they end at once.
-  Status AddCarried(const std::vector<HandlePtr>& operations, Watermarks* carrier,
-                    CarriedBatch* batch);
+  // The collectives of a batch of a schedule, whose operations are these. They are the same each
+  // time: only whose memory they use is to be filled in. Empty where they are not: of a kind whose
+  // sizes only negotiation tells, or of a GPU.
+  class PlannedBatch;
+  PlannedBatch Plan(const std::vector<negotiate::Request>& requests, const Policy& policy) const;
+  // The operations of such a batch. `carrier`: marks have carried their inputs here from everybody
+  // (see payload.h), so that with nothing before them they end at once; null: they have not.
+  Status AddPlanned(const std::vector<HandlePtr>& operations, Watermarks* carrier,
+                    PlannedBatch* batch);
 
   // Whether an operation that has not ended yet writes to memory that this one reads.
   bool WritesToInputOf(const Handle& handle) const;
@@ -98,14 +99,16 @@ class Executor {
   // prepare.cc. Adds to `parts`, or to `last` what has no tensor.
   Status Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last);
   static Status PrepareOutput(const Part& part);
+  static fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double prescale,
+                                const ResultSizes* sizes);
   CollectiveSpec SpecOf(const negotiate::Request& request, size_t tensor, double prescale,
                         const Policy& policy) const;
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
   static Job BarrierJob(const HandlePtr& handle);
 
-  // carried.cc
-  void Fill(const std::vector<HandlePtr>& operations, Watermarks* carrier,
-            CarriedBatch* batch) const;
+  // planned.cc
+  static void Fill(const std::vector<HandlePtr>& operations, PlannedBatch* batch);
+  void Gather(Watermarks* carrier, PlannedBatch* batch) const;
   void Combine(Job* job);
 
   // executor.cc.
@@ -147,7 +150,7 @@ class Executor {
   HandleChain finished_;
 };
 
-class Executor::CarriedBatch {
+class Executor::PlannedBatch {
  public:
   bool empty() const { return collectives_.empty(); }
 

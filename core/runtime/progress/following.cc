@@ -35,29 +35,28 @@ Status ProcessSet::BeginSchedule(negotiate::Schedule schedule, const Policy& pol
   following_.policy = policy;
   following_.quiet_since = following_.waits_since = now;
   std::vector<size_t> payloads;
-  for (const std::vector<negotiate::Slot>& batch : member_.epoch()->schedule().batches)
-    payloads.push_back(Plan(batch));
+  for (const std::vector<negotiate::Slot>& batch : member_.epoch()->schedule().batches) {
+    std::vector<negotiate::Request> requests;
+    for (const negotiate::Slot& slot : batch) requests.push_back(member_.RequestOf(slot.id));
+    payloads.push_back(PayloadOf(requests));
+    following_.batches.push_back(executor_.Plan(requests, policy));
+  }
   watermarks_->Begin(std::move(payloads));
   return Status::Ok();
 }
 
-// Plans a batch if marks carry it. What each of them carries of it; 0: it is too large, or of a
-// kind that has to travel itself. Then every rank computes it whole, which it may have been told
-// not to.
-size_t ProcessSet::Plan(const std::vector<negotiate::Slot>& batch) {
-  Executor::CarriedBatch& carried = following_.carried.emplace_back();
+// What each mark carries of a batch; 0: it is too large, or of a kind that has to travel itself.
+// Then every rank computes it whole, which it may have been told not to.
+size_t ProcessSet::PayloadOf(const std::vector<negotiate::Request>& batch) const {
   size_t most = watermarks_->most_payload();
   if (following_.policy.direct_bytes >= 0)
     most = std::min(most, static_cast<size_t>(following_.policy.direct_bytes));
   size_t bytes = 0;
-  std::vector<negotiate::Request> requests;
-  for (const negotiate::Slot& slot : batch) {
-    requests.push_back(member_.RequestOf(slot.id));
-    if (!executor_.TakesGathered(requests.back())) return 0;
-    bytes += PayloadBytes(requests.back());
+  for (const negotiate::Request& request : batch) {
+    if (!executor_.TakesGathered(request)) return 0;
+    bytes += PayloadBytes(request);
     if (bytes > most) return 0;
   }
-  if (bytes > 0) carried = executor_.PlanCarried(requests, following_.policy);
   return bytes;
 }
 
@@ -143,15 +142,17 @@ Status ProcessSet::RunScheduled(Micros now) {
   following_.quiet_since = following_.waits_since = now;
   following_.told = false;
   while (epoch.passed() < watermarks_->all().ready) {
-    Executor::CarriedBatch& carried = following_.carried[epoch.next_batch()];
+    const bool carried = watermarks_->batches().PayloadOf(epoch.passed() + 1) > 0;
+    Executor::PlannedBatch& planned = following_.batches[epoch.next_batch()];
     Count(counters_->gates);
     Count(counters_->scheduled, epoch.next().size());
     if (events_ != nullptr) TraceNext();
-    if (carried.empty()) {
+    if (planned.empty()) {
       HVD_RETURN_IF_ERROR(executor_.Add(member_.TakeBatch(), following_.policy));
     } else {
       member_.TakeBatch(&batch_);
-      HVD_RETURN_IF_ERROR(executor_.AddCarried(batch_, watermarks_.get(), &carried));
+      Watermarks* const carrier = carried ? watermarks_.get() : nullptr;
+      HVD_RETURN_IF_ERROR(executor_.AddPlanned(batch_, carrier, &planned));
       batch_.clear();
     }
     if (root() != nullptr) review_.Passed(epoch.Ready());

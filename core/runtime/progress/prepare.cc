@@ -6,29 +6,10 @@
 #include "collective/kernels/kernels.h"
 #include "fusion/plan.h"
 #include "runtime/progress/executor.h"
-#include "runtime/progress/payload.h"
 
 namespace hvd {
 
 namespace {
-
-// Plans must not depend on this rank's own part.
-fusion::Ready Describe(const negotiate::Request& request, size_t tensor, double prescale,
-                       const ResultSizes* sizes) {
-  fusion::Ready ready;
-  ready.kind = request.kind;
-  ready.op = request.reduce_op;
-  ready.prescale = prescale;
-  ready.postscale = request.postscale;
-  ready.root = request.root;
-  ready.device = KindOf(request.device);
-  ready.dtype = request.tensors[tensor].dtype;
-  ready.bytes = sizes == nullptr ? negotiate::BytesOf(request.tensors[tensor]) : sizes->all_bytes;
-  // How much travels in an alltoall no rank knows yet, but how large its rows are.
-  if (request.kind == OpKind::kAlltoall)
-    ready.bytes = negotiate::BytesPerRow(request.tensors[tensor]);
-  return ready;
-}
 
 // Integer division of a Sum is part of the operation, so it travels apart from the factors.
 Reduction ReductionOf(const negotiate::Request& request, double prescale, DataType dtype,
@@ -103,6 +84,24 @@ Status Executor::Add(std::vector<Decided> decided, const Policy& policy) {
   // is in flight, this rank drives the operations before it.
   for (const HandlePtr& handle : last) waiting_.push_back(BarrierJob(handle));
   return Status::Ok();
+}
+
+// Plans must not depend on this rank's own part.
+fusion::Ready Executor::Describe(const negotiate::Request& request, size_t tensor, double prescale,
+                                 const ResultSizes* sizes) {
+  fusion::Ready ready;
+  ready.kind = request.kind;
+  ready.op = request.reduce_op;
+  ready.prescale = prescale;
+  ready.postscale = request.postscale;
+  ready.root = request.root;
+  ready.device = KindOf(request.device);
+  ready.dtype = request.tensors[tensor].dtype;
+  ready.bytes = sizes == nullptr ? negotiate::BytesOf(request.tensors[tensor]) : sizes->all_bytes;
+  // How much travels in an alltoall no rank knows yet, but how large its rows are.
+  if (request.kind == OpKind::kAlltoall)
+    ready.bytes = negotiate::BytesPerRow(request.tensors[tensor]);
+  return ready;
 }
 
 Status Executor::Prepare(Decided decided, std::vector<Part>* parts, std::vector<HandlePtr>* last) {
@@ -190,29 +189,6 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   }
   job.parts = std::move(parts);
   return job;
-}
-
-Executor::CarriedBatch Executor::PlanCarried(const std::vector<negotiate::Request>& requests,
-                                             const Policy& policy) const {
-  std::vector<fusion::Ready> ready;
-  std::vector<CarriedBatch::Source> sources;
-  size_t in_payload = 0;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    for (size_t t = 0; t < requests[i].tensors.size(); ++t) {
-      ready.push_back(Describe(requests[i], t, requests[i].prescale, nullptr));
-      sources.push_back({i, t, in_payload});
-      in_payload += PayloadBytes(negotiate::BytesOf(requests[i].tensors[t]));
-    }
-  }
-  CarriedBatch batch;
-  for (const std::vector<size_t>& group : fusion::Plan(ready, policy.fusion_threshold)) {
-    CarriedBatch::Collective& collective = batch.collectives_.emplace_back();
-    for (const size_t i : group) collective.sources.push_back(sources[i]);
-    const CarriedBatch::Source& first = collective.sources.front();
-    const negotiate::Request& request = requests[first.operation];
-    collective.job.spec = SpecOf(request, first.tensor, request.prescale, policy);
-  }
-  return batch;
 }
 
 }  // namespace hvd

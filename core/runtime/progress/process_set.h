@@ -111,7 +111,7 @@ class ProcessSet {
   negotiate::Micros Patience() const;
   negotiate::Micros ScheduleDeadline() const;
   Status RunScheduled(negotiate::Micros now);
-  size_t Plan(const std::vector<negotiate::Slot>& batch);
+  size_t PayloadOf(const std::vector<negotiate::Request>& batch) const;
   void TraceNext() const;
   bool MayRead() const;
   void BeginReview();
@@ -140,7 +140,7 @@ class ProcessSet {
     negotiate::Micros waits_since = 0;  // since this rank is ready for the next batch
     uint64_t filled = 0;                // operations, when last looked at
     bool told = false;                  // that this rank waits there
-    std::vector<Executor::CarriedBatch> carried;  // by batch; empty where marks do not carry it
+    std::vector<Executor::PlannedBatch> batches;  // as planned
   };
   std::unique_ptr<Watermarks> watermarks_;
   Following following_{};

@@ -21,6 +21,7 @@ from horovod.torch.placements import DTYPES, on_devices, on_host
 # Types for which every operation of the core exists; the others are looked at more closely in `place`.
 _PLAIN_DTYPES = {dtype: number for dtype, number in DTYPES.items() if dtype != torch.bool}
 _INT32_MAX = torch.iinfo(torch.int32).max
+_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
 def _raise_each(tensors: Sequence[torch.Tensor]) -> None:
@@ -54,7 +55,7 @@ describe: Callable[[torch.Tensor], Spec | None] = _describe
 """See TensorGlue. Creates no tensor."""
 with contextlib.suppress(AttributeError):  # an older torch
     _exchange = torch.Tensor.__dlpack_c_exchange_api__
-    describe = describer(_exchange, (torch.Tensor, torch.nn.Parameter), _describe)
+    describe = describer(_exchange, _TYPES, _describe)
 
 
 def place(tensor: torch.Tensor, result: Result, purpose: Purpose) -> Placement[torch.Tensor]:
@@ -127,7 +128,10 @@ class TorchGlue(TensorGlue[torch.Tensor]):
     overwrites = staticmethod(raise_versions)
 
     def empty_like(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-        output = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+        if type(tensor) in _TYPES:  # of others the result would be one, too
+            output = torch.empty_like(tensor)  # in a third of the time
+        else:
+            output = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
         return output, output.data_ptr()
 
     def device(self, tensor: torch.Tensor) -> object:

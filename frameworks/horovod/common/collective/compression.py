@@ -73,7 +73,7 @@ def resolve_compression(compression: Any) -> Any:
     """The compressor class to use, plain or stateful (see ``is_stateful``). None means none; anything but a
     class of the one kind or the other is a TypeError.
     """
-    if compression is None:
+    if compression is None or compression is NoneCompressor:
         return NoneCompressor
     plain = hasattr(compression, "compress") and hasattr(compression, "decompress")
     if isinstance(compression, type) and is_stateful(compression):

@@ -167,7 +167,7 @@ class Reductions(Submission[Tensor]):
             HorovodInternalError: a rank is gone.
         """
         op = resolve_op(op, average)
-        check_process_set(process_set)
+        number = check_process_set(process_set)
         compressor = resolve_compression(compression)
         if is_stateful(compressor):
             factors = (prescale_factor, postscale_factor)
@@ -177,9 +177,7 @@ class Reductions(Submission[Tensor]):
             factors = (prescale_factor, postscale_factor)
             reduced = self.recorded("allreduce", [sent], None, name, op, *factors, process_set)[0]
         else:
-            reduced = self.synchronize(
-                self.allreduce_async(sent, None, name, op, prescale_factor, postscale_factor, process_set)
-            )
+            reduced = self._reduce_now(sent, name, op, prescale_factor, postscale_factor, number)
         return compressor.decompress(reduced, context)
 
     def grouped_allreduce_async_(
@@ -306,6 +304,29 @@ class Reductions(Submission[Tensor]):
             )
         contexts = [context for _, context in compressed]
         return [compressor.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
+
+    def _reduce_now(
+        self,
+        tensor: Tensor,
+        name: str | None,
+        op: int,
+        prescale: float,
+        postscale: float,
+        process_set: int,
+    ) -> Tensor:
+        """Reduces into a new tensor and waits. The engine knows from the start that somebody waits: it need
+        not wake a thread of its own.
+        """
+        spec = self._describe(tensor) if op in _PLAIN_OPS else None
+        if spec is None:
+            return self.synchronize(
+                self._start_one(tensor, Result.LIKE_INPUT, name, op, prescale, postscale, process_set)
+            )
+        output, address = self.glue.empty_like(tensor)
+        spec = (spec[0], address, *spec[2:])  # as long as the input
+        kept = (output, tensor)
+        _core.run(_ALLREDUCE, name, (spec,), op, prescale, postscale, 0, process_set, kept)
+        return output
 
     def _start_one(
         self,
