@@ -165,7 +165,7 @@ TEST(Memory, IsNotUsedBeforeItsAllocation) {
   EXPECT_EQ(cuMemFreeAsync(address, owner), 0);
 }
 
-// In whichever order the threads of the streams get on.
+// The copy is called for before the write is over and runs after it, because the reader is held up.
 TEST(Memory, IsForStreamsThatHaveWaitedForThoseThatUsedIt) {
   const Environment environment("FAKE_GPU_STRICT", "0");
   const Device device;
@@ -176,7 +176,10 @@ TEST(Memory, IsForStreamsThatHaveWaitedForThoseThatUsedIt) {
   const TestEvent written;
   EXPECT_EQ(cuMemsetD8Async(from.address(), 7, 8, writer), 0);
   EXPECT_EQ(cuEventRecord(written, writer), 0);
+  Gate gate(reader);
   cuMemcpyDtoDAsync_v2(to.address(), from.address(), 8, reader);
+  writer.Wait();
+  gate.Open();
   EXPECT_EQ(cuStreamSynchronize(reader), kCudaIllegalAddress);
   EXPECT_TRUE(HasCalled(" is read on stream "));
   fake_gpu_forget();

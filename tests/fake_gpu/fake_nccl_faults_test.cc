@@ -125,6 +125,7 @@ TEST(Calls, FailWhereToldTo) {
         EXPECT_EQ(Reduce(self, buffer), kSuccess);
         EXPECT_EQ(Reduce(self, buffer), self.rank == 1 ? kUnhandledCuda : kSuccess);
         EXPECT_EQ(ncclCommAbort(self.comm), kSuccess);
+        EXPECT_EQ(cuStreamSynchronize(self.stream), kCudaOk);  // which has perhaps written to it
       },
       Ending::kNothing);
 }
@@ -141,6 +142,7 @@ TEST(Calls, FailLaterWhereToldTo) {
         EXPECT_EQ(state, kRemote);
         EXPECT_EQ(cuStreamQuery(self.stream), kCudaNotReady);
         EXPECT_EQ(ncclCommAbort(self.comm), kSuccess);
+        EXPECT_EQ(cuStreamSynchronize(self.stream), kCudaOk);  // which has perhaps written to it
       },
       Ending::kNothing);
 }
