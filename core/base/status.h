@@ -43,6 +43,7 @@ enum class Code : uint8_t {
   kUnavailable,     // the system refused a resource (descriptor, mapping, socket)
   kTimeout,         // a wait with a time limit ended first; the operation goes on
   kInternal,        // a broken invariant of ours
+  kNotice,          // it did not take place: see negotiate::Request; the message is a number
 };
 
 // A copyable error value; a copy needs no memory. Inside the core errors are values; they become
@@ -56,6 +57,7 @@ class [[nodiscard]] Status {
   static Status Invalid(SharedText m) { return {Code::kInvalidArgument, std::move(m)}; }
   static Status Aborted(SharedText m) { return {Code::kAborted, std::move(m)}; }
   static Status Internal(SharedText m) { return {Code::kInternal, std::move(m)}; }
+  static Status Notice(uint8_t bits) { return {Code::kNotice, std::to_string(bits)}; }
   // `what` failed with the current errno, whose text is appended.
   static Status Errno(const std::string& what) {
     const int error = errno;

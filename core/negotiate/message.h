@@ -15,7 +15,7 @@ namespace hvd::negotiate {
 
 using Micros = int64_t;  // any monotonic clock
 
-constexpr uint8_t kMessageVersion = 6;
+constexpr uint8_t kMessageVersion = 7;
 constexpr uint32_t kNoId = 0xffffffff;
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxDims = 16;
@@ -44,6 +44,11 @@ struct Request {
   std::string name;  // empty for an unnamed operation
   std::vector<TensorMeta> tensors;
   Shape splits;  // alltoall: how many rows go to each member of the set
+  // Not 0: a *notice*, by which this rank tells the others something in place of the operation of
+  // this name, whatever that is. The operation then takes place nowhere, and all ranks are told
+  // what is in any of the notices: a bit is set if some rank has set it, kNoNotice if some rank
+  // sent the operation. Nothing else of a notice counts.
+  uint8_t notice = 0;
 
   // Equal requests share a cached id: everything on which the members must agree, so
   // - of an allgather or alltoall not the first dimensions nor the splits: they may differ between
@@ -51,8 +56,11 @@ struct Request {
   //   of an alltoall the members tell each other once it is decided;
   // - of the device only its kind: every rank has numbers of its own;
   // - nothing that `kind` does not use (the root of an allgather).
+  // A notice has no id.
   bool SameAs(const Request& other) const;
 };
+
+constexpr uint8_t kNoNotice = 1;
 
 // Whether the members must agree on reduce_op and the factors. So it is where they reduce the rows
 // themselves: those of an allgather of compressed tensors, or of an alltoall.
@@ -181,7 +189,8 @@ struct Decision {
       false;  // the members learned `id` before; if not, each learns it now with its own request
   std::string name;  // empty when known or unnamed
   uint64_t ordinal = 0;
-  std::string error;  // empty: execute
+  std::string error;   // empty: execute
+  uint8_t notice = 0;  // not 0: what notices have told; `error` says that there were any
   // What the n members announced as SizesOf, [tensor * n + member]; 0 for those that have joined.
   std::vector<int64_t> sizes;
   // Some members have joined instead of announcing this.

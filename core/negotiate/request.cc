@@ -35,8 +35,9 @@ bool SameButFirstDim(const TensorMeta& a, const TensorMeta& b) {
 }  // namespace
 
 bool Request::SameAs(const Request& other) const {
-  if (kind != other.kind || name != other.name || tensors.size() != other.tensors.size())
-    return false;
+  if (notice != other.notice || name != other.name) return false;
+  if (notice != 0) return true;
+  if (kind != other.kind || tensors.size() != other.tensors.size()) return false;
   if (kind == OpKind::kBarrier) return true;
   if (KindOf(device) != KindOf(other.device) || !SameParameters(*this, other)) return false;
   if (!IsRagged(kind)) return tensors == other.tensors;

@@ -68,7 +68,7 @@ ResponseCache::ResponseCache(size_t capacity)
     : capacity_(std::min(capacity, kMostIds)), buckets_(16, kNoId) {}
 
 uint32_t ResponseCache::Find(const Request& request) const {
-  if (entries_.empty()) return kNoId;
+  if (entries_.empty() || request.notice != 0) return kNoId;
   Pack(request, &key_);
   return Lookup(key_, HashOf(key_));
 }

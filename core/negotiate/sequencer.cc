@@ -90,7 +90,12 @@ void Sequencer::NoteLateness(const Announcement& announcement, Micros now) {
 
 void Sequencer::Agree(Announcement* announcement, Decision* decision) {
   std::vector<Variant>& variants = announcement->variants;
-  if (variants.size() > 1) decision->error = Disagree(*announcement);
+  decision->notice = NoticeIn(*announcement);
+  if (decision->notice != 0) {
+    decision->error = "a rank has sent a notice in its place";
+  } else if (variants.size() > 1) {
+    decision->error = Disagree(*announcement);
+  }
   if (!variants.empty()) {  // a single one, or whose name it has
     announcement->id = variants[0].id;
     announcement->request = std::move(variants[0].request);
@@ -107,6 +112,14 @@ void Sequencer::Agree(Announcement* announcement, Decision* decision) {
   if (announcement->id == kNoId) return GiveId(*announcement, decision);
   decision->id = announcement->id;
   decision->known = true;
+}
+
+// What is in the notices that members have sent, if any has; see Request.
+uint8_t Sequencer::NoticeIn(const Announcement& announcement) const {
+  uint8_t told = announcement.request.notice;
+  for (const Variant& variant : announcement.variants)
+    told |= variant.request.notice != 0 ? variant.request.notice : kNoNotice;
+  return told == kNoNotice ? 0 : told;
 }
 
 // Whether some have joined instead of announcing it.

@@ -81,6 +81,7 @@ class Sequencer {
   bool Partial(const Announcement& announcement) const;
   std::string JoinedRoot(const Announcement& announcement) const;
   std::string Disagree(const Announcement& announcement) const;
+  uint8_t NoticeIn(const Announcement& announcement) const;
   void GiveId(const Announcement& announcement, Decision* decision);
   int64_t ResultBytes(const Announcement& announcement, const Decision& decision) const;
   Request RequestOf(const Announcement& announcement) const {

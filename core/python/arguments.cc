@@ -41,6 +41,7 @@ struct Arguments {
   PyObject* ready_event = nullptr;
   PyObject* tag = nullptr;
   PyObject* timeout = nullptr;
+  PyObject* notice = nullptr;
 };
 
 struct Parameter {
@@ -58,6 +59,7 @@ constexpr Parameter kParameters[] = {
     {"sampled", &Arguments::sampled},   {"device", &Arguments::device},
     {"stream", &Arguments::stream},     {"ready_event", &Arguments::ready_event},
     {"tag", &Arguments::tag},           {"timeout", &Arguments::timeout},
+    {"notice", &Arguments::notice},
 };
 
 bool Fail(const char* message) {
@@ -179,12 +181,13 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
   int64_t set = 0;
   int64_t sampled = 0;
   int64_t device = kHostDevice;
+  int64_t notice = 0;
   if (!Read(arguments.kind, &kind) || !ReadName(arguments.name, &request.name) ||
       !ReadTensors(arguments.tensors, entry) || !Read(arguments.op, &op) ||
       !Read(arguments.prescale, &request.prescale) ||
       !Read(arguments.postscale, &request.postscale) || !Read(arguments.root, &root) ||
       !Read(arguments.process_set, &set) || !Read(arguments.sampled, &sampled) ||
-      !Read(arguments.device, &device) ||
+      !Read(arguments.device, &device) || !Read(arguments.notice, &notice) ||
       !ReadOptionalAddress(arguments.stream, &entry->order.stream) ||
       !ReadOptionalAddress(arguments.ready_event, &entry->order.ready_event)) {
     return false;
@@ -195,6 +198,11 @@ bool ReadEntry(const Arguments& arguments, Entry* entry) {
     return false;
   }
   request.device = static_cast<int32_t>(device);
+  if (notice < 0 || notice > std::numeric_limits<uint8_t>::max()) {
+    PyErr_SetString(PyExc_ValueError, "a notice is a byte");
+    return false;
+  }
+  request.notice = static_cast<uint8_t>(notice);
   PyObject* splits = arguments.splits;
   if (splits != nullptr && splits != Py_None &&
       !ReadNumbers(splits, "splits are a sequence of integers", &request.splits))

@@ -21,6 +21,8 @@ py::object ExceptionOf(Code code) {
       return py::reinterpret_borrow<py::object>(PyExc_TimeoutError);
     case Code::kMismatch:
       return py::module_::import("horovod.common.exceptions").attr("TensorMismatchError");
+    case Code::kNotice:
+      return py::module_::import("horovod.common.exceptions").attr("Notice");
     default:
       return py::module_::import("horovod.common.exceptions").attr("HorovodInternalError");
   }

@@ -4,6 +4,7 @@ hvd_test(negotiate_sequencer SOURCES negotiate/sequencer_test.cc USES negotiate)
 hvd_test(negotiate_sequencer_run SOURCES negotiate/sequencer_run_test.cc USES negotiate)
 hvd_test(negotiate_join SOURCES negotiate/join_test.cc USES negotiate)
 hvd_test(negotiate_mismatch SOURCES negotiate/mismatch_test.cc USES negotiate)
+hvd_test(negotiate_notice SOURCES negotiate/notice_test.cc USES negotiate)
 hvd_test(negotiate_lateness SOURCES negotiate/lateness_test.cc USES negotiate)
 hvd_test(negotiate_stall SOURCES negotiate/stall_test.cc USES negotiate)
 hvd_test(negotiate_merger

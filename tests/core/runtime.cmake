@@ -37,6 +37,7 @@ hvd_test(runtime_message_programs SOURCES runtime/engine/message_programs_test.c
 hvd_test(runtime_schedule SOURCES runtime/engine/schedule_test.cc USES cluster)
 hvd_test(runtime_carried SOURCES runtime/engine/carried_test.cc USES cluster)
 hvd_test(runtime_join SOURCES runtime/engine/join_test.cc USES cluster)
+hvd_test(runtime_notice SOURCES runtime/engine/notice_test.cc USES cluster)
 hvd_test(runtime_programs SOURCES runtime/engine/programs_test.cc USES cluster)
 hvd_test(quota SOURCES runtime/engine/quota_test.cc USES runtime/engine)
 hvd_test(runtime_faults SOURCES runtime/engine/faults_test.cc USES cluster)

@@ -38,7 +38,7 @@ bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 bool SameRequest(const Request& a, const Request& b) {
   return a.kind == b.kind && a.reduce_op == b.reduce_op && SameBits(a.prescale, b.prescale) &&
          SameBits(a.postscale, b.postscale) && a.root == b.root && a.device == b.device &&
-         a.name == b.name && a.tensors == b.tensors;
+         a.name == b.name && a.tensors == b.tensors && a.notice == b.notice;
 }
 
 bool SameVariant(const Variant& a, const Variant& b) {
@@ -63,8 +63,9 @@ bool SameList(const std::vector<Waiting>& a, const std::vector<Waiting>& b) {
 
 bool SameDecision(const Decision& a, const Decision& b) {
   return a.id == b.id && a.count == b.count && a.known == b.known && a.name == b.name &&
-         a.ordinal == b.ordinal && a.error == b.error && a.sizes == b.sizes &&
-         a.partial == b.partial && a.request.has_value() == b.request.has_value() &&
+         a.ordinal == b.ordinal && a.error == b.error && a.notice == b.notice &&
+         a.sizes == b.sizes && a.partial == b.partial &&
+         a.request.has_value() == b.request.has_value() &&
          (!a.request || SameRequest(*a.request, *b.request));
 }
 
@@ -91,6 +92,7 @@ Decision AnyDecision(Input* input) {
   if ((what & 8) != 0) decision.ordinal = std::max<uint64_t>(input->Number(), 1);
   if ((what & 16) != 0) decision.error = "e" + std::string(input->Text(kMaxErrorBytes - 1));
   if (!decision.error.empty()) decision.known = false, decision.id = kNoId;
+  if (!decision.error.empty() && (what & 32) != 0) decision.notice = input->Byte() | 1;
   if (!decision.known && decision.ordinal == 0) decision.name = "n" + AnyName(input);
   if (decision.error.empty()) decision.sizes = AnySizes(input);
   if (decision.partial && !decision.known && decision.error.empty())
@@ -115,6 +117,7 @@ Request AnyRequest(Input* input) {
         (device & 1) != 0 ? kStagedDevice : static_cast<int32_t>(device >> 1 & 0x7fffffff);
   }
   if ((what & 32) == 0) request.name = AnyName(input);
+  if ((what & 128) != 0) request.notice = input->Byte();
   for (size_t count = (what & 64) != 0 ? input->Below(5) : 1; count > 0; --count) {
     TensorMeta& tensor = request.tensors.emplace_back();
     tensor.dtype = static_cast<DataType>(input->Below(kDataTypes));

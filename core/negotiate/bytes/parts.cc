@@ -4,12 +4,18 @@ namespace hvd::negotiate {
 namespace {
 
 // Which optional parts of a request follow its tag.
-enum RequestTag : uint8_t { kScaled = 1, kRooted = 2, kOnDevice = 4, kRequestTags = 7 };
+enum RequestTag : uint8_t {
+  kScaled = 1,
+  kRooted = 2,
+  kOnDevice = 4,
+  kIsNotice = 8,
+  kRequestTags = 15
+};
 
 uint8_t TagOf(const Request& request) {
   const bool scaled = request.prescale != 1.0 || request.postscale != 1.0;
   return (scaled ? kScaled : 0) | (request.root != GlobalRank(0) ? kRooted : 0) |
-         (request.device != kHostDevice ? kOnDevice : 0);
+         (request.device != kHostDevice ? kOnDevice : 0) | (request.notice != 0 ? kIsNotice : 0);
 }
 
 }  // namespace
@@ -56,6 +62,7 @@ void Put(const Request& request, Encoder* out) {
   if (tag & kScaled) out->Double(request.postscale);
   if (tag & kRooted) out->Signed(request.root.value());
   if (tag & kOnDevice) out->Signed(request.device);
+  if (tag & kIsNotice) out->Byte(request.notice);
   out->Text(request.name);
   out->Varint(request.tensors.size());
   for (const TensorMeta& tensor : request.tensors) {
@@ -77,6 +84,7 @@ void Take(Decoder* in, Request* request) {
     request->root = GlobalRank(static_cast<int32_t>(in->Signed("root", -kMaxInt - 1, kMaxInt)));
   if (tag & kOnDevice)
     request->device = static_cast<int32_t>(in->Signed("device", kStagedDevice, kMaxInt));
+  if (tag & kIsNotice) request->notice = in->Byte("notice");
   if (TagOf(*request) != tag) in->Fail("request tag");
   request->name = in->Text("name", kMaxNameBytes);
   const size_t count = in->Count("number of tensors", 2, kMaxTensors);

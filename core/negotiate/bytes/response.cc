@@ -16,7 +16,8 @@ enum DecisionTag : uint16_t {
   kPartial = 64,
   kHasRequest = 128,
   kRun = 256,
-  kDecisionTags = 511
+  kHasNotice = 512,
+  kDecisionTags = 1023
 };
 
 // ... of a slot of a schedule.
@@ -27,7 +28,7 @@ uint16_t TagOf(const Decision& decision) {
          (decision.ordinal != 0 ? kHasOrdinal : 0) | (decision.name.empty() ? 0 : kHasName) |
          (decision.error.empty() ? 0 : kHasError) | (decision.sizes.empty() ? 0 : kHasSizes) |
          (decision.partial ? kPartial : 0) | (decision.request ? kHasRequest : 0) |
-         (decision.count > 1 ? kRun : 0);
+         (decision.count > 1 ? kRun : 0) | (decision.notice != 0 ? kHasNotice : 0);
 }
 
 // What is as by default takes no more than a count of 0.
@@ -73,6 +74,7 @@ void Put(const Decision& decision, Encoder* out) {
   if (tag & kHasOrdinal) out->Varint(decision.ordinal);
   if (tag & kHasName) out->Text(decision.name);
   if (tag & kHasError) out->Text(decision.error);
+  if (tag & kHasNotice) out->Byte(decision.notice);
   if (tag & kHasSizes) Put(decision.sizes, out);
   if (tag & kHasRequest) Put(*decision.request, out);
 }
@@ -87,6 +89,7 @@ void Take(Decoder* in, Decision* decision) {
   if (decision->known && !(tag & kHasId)) in->Fail("decision tag");
   // What fails is nothing to run: it has no sizes, and gets no id.
   if ((tag & kHasError) && (tag & (kHasId | kHasSizes))) in->Fail("decision tag");
+  if ((tag & kHasNotice) && !(tag & kHasError)) in->Fail("decision tag");
   const bool described = decision->partial && !decision->known && !(tag & kHasError);
   if (described != ((tag & kHasRequest) != 0)) in->Fail("decision tag");
   if ((tag & kRun) && tag != (kRun | kHasId | kKnown)) in->Fail("decision tag");
@@ -95,6 +98,8 @@ void Take(Decoder* in, Decision* decision) {
   if (tag & kHasOrdinal) decision->ordinal = TakeOrdinal(in);
   if (tag & kHasName) decision->name = TakeText(in, "name", kMaxNameBytes);
   if (tag & kHasError) decision->error = TakeText(in, "error", kMaxErrorBytes);
+  if (tag & kHasNotice) decision->notice = in->Byte("notice");
+  if ((tag & kHasNotice) && decision->notice == 0) in->Fail("notice");
   if (tag & kHasSizes) TakeSizes(in, in->left(), &decision->sizes);
   if (tag & kHasRequest) Take(in, &decision->request.emplace());
 }

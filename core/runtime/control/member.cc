@@ -229,7 +229,7 @@ Status Member::MatchOne(Decision decision, std::vector<Decided>* decided) {
   }
   if (events_ != nullptr) events_->Phase(handle->id, kQueuePhase);
   decided->push_back({std::move(handle), decision.id, std::move(decision.sizes),
-                      std::move(decision.error), decision.partial});
+                      std::move(decision.error), decision.notice, decision.partial});
   return Status::Ok();
 }
 

@@ -21,6 +21,7 @@ struct Decided {
   uint32_t id = negotiate::kNoId;
   std::vector<int64_t> sizes = {};
   std::string error = {};
+  uint8_t notice = 0;
   bool partial = false;
 };
 

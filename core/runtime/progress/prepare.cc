@@ -108,7 +108,9 @@ Status Executor::Prepare(Decided decided, std::vector<Part>* parts, std::vector<
   const HandlePtr& handle = decided.handle;
   const negotiate::Request& request = handle->entry.request;
   if (!decided.error.empty()) {
-    Complete(handle, {Code::kMismatch, decided.error});
+    const bool noticed = decided.notice != 0;
+    Complete(handle,
+             noticed ? Status::Notice(decided.notice) : Status(Code::kMismatch, decided.error));
     return Status::Ok();
   }
   if (request.tensors.empty()) {

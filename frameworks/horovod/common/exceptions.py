@@ -34,6 +34,19 @@ class TensorMismatchError(HorovodInternalError, ValueError):
     ag_pass_through = True  # AutoGraph of TensorFlow makes another error of one that does not say so
 
 
+class Notice(Exception):
+    """Some rank has sent a notice in place of an operation, which then took place nowhere. For the library's
+    own use: nothing of it reaches a program.
+
+    ``args[0]`` is a number as text: the bits of all notices, and bit 0 if some rank sent the operation.
+    """
+
+    @property
+    def bits(self) -> int:
+        """What the notices say."""
+        return int(self.args[0])
+
+
 class NonfiniteGradientError(FloatingPointError):
     """A gradient has NaN or Inf on some rank. Every rank raises it in the same step, with the same text, and
     none has applied the gradient.

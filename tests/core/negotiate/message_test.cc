@@ -47,6 +47,7 @@ Request RandomRequest(Random* random) {
   request.device = random->OneIn(2) ? -1 : static_cast<int32_t>(random->Next() >> 33);
   if (random->OneIn(4)) request.device = kStagedDevice;
   request.name = RandomText(random, kMaxNameBytes);
+  if (random->OneIn(4)) request.notice = static_cast<uint8_t>(random->Next());
   request.tensors.resize(random->Below(5));
   for (TensorMeta& tensor : request.tensors) {
     tensor.dtype = static_cast<DataType>(random->Below(kDataTypes));
@@ -168,6 +169,7 @@ Response RandomResponse(Random* random) {
     if (unnamed) decision.ordinal = std::max<uint64_t>(1, RandomNumber(random, ~uint64_t{0}));
     if (!unnamed && !decision.known) decision.name = "n" + RandomText(random, kMaxNameBytes - 1);
     if (fails) decision.error = "e" + RandomText(random, kMaxErrorBytes - 1);
+    if (fails && random->OneIn(3)) decision.notice = static_cast<uint8_t>(random->Next() | 1);
     if (!fails && random->OneIn(3)) decision.sizes = RandomShape(random, 100);
     decision.partial = random->OneIn(3);
     const bool described = decision.partial && !decision.known && decision.error.empty();
@@ -183,7 +185,7 @@ Response RandomResponse(Random* random) {
 bool Same(const Request& a, const Request& b) {
   return a.kind == b.kind && a.reduce_op == b.reduce_op && a.prescale == b.prescale &&
          a.postscale == b.postscale && a.root == b.root && a.device == b.device &&
-         a.name == b.name && a.tensors == b.tensors;
+         a.name == b.name && a.tensors == b.tensors && a.notice == b.notice;
 }
 
 bool Same(const Variant& a, const Variant& b);
@@ -214,8 +216,9 @@ bool Same(const Waiting& a, const Waiting& b) {
 
 bool Same(const Decision& a, const Decision& b) {
   return a.id == b.id && a.count == b.count && a.known == b.known && a.name == b.name &&
-         a.ordinal == b.ordinal && a.error == b.error && a.sizes == b.sizes &&
-         a.partial == b.partial && a.request.has_value() == b.request.has_value() &&
+         a.ordinal == b.ordinal && a.error == b.error && a.notice == b.notice &&
+         a.sizes == b.sizes && a.partial == b.partial &&
+         a.request.has_value() == b.request.has_value() &&
          (!a.request || Same(*a.request, *b.request));
 }
 

@@ -207,8 +207,13 @@ void Ledger::CheckSame(int rank, const Meeting& meeting, const CollectiveSpec& s
   }
 }
 
-void Ledger::Ended(int rank, const Submission& submission, size_t step, bool failed) {
+void Ledger::Ended(int rank, const Submission& submission, size_t step, const Status& status) {
   costs_[step].ended = world_->now();
+  const bool failed = !status.ok();
+  const uint8_t told = plan_->NoticeIn(submission, step);
+  const bool told_right = told == 0 || status.message() == Status::Notice(told).message();
+  if (failed && (status.code() == Code::kNotice) != (told != 0)) Violate("a notice for an error");
+  if (!told_right) Violate("a notice says something else");
   if (failed == plan_->Fails(submission, step)) return;
   Violate("operation " + std::to_string(submission.op) + " of step " + std::to_string(step) +
           (failed ? " fails" : " succeeds") + " on rank " + std::to_string(rank));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/collective.h"
+#include "base/status.h"
 #include "sim/plan.h"
 
 namespace hvd::sim {
@@ -21,7 +22,7 @@ class Ledger {
   // When it is complete; -1: not all members have started it.
   Nanos CompleteAt(size_t set, uint64_t sequence) const;
   // An operation has ended on a rank.
-  void Ended(int rank, const Submission& submission, size_t step, bool failed);
+  void Ended(int rank, const Submission& submission, size_t step, const Status& status);
 
   // Stands for the memory of an operation's tensor on a rank. Nobody reads it but to let marks
   // carry it: so it has a mark of each time that it is submitted.

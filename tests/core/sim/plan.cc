@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "negotiate/message.h"
+
 namespace hvd::sim {
 
 namespace {
@@ -63,6 +65,9 @@ std::vector<ProgramStep> DrawSteps(Random* random, size_t ops, int ranks, bool w
       if (random->OneIn(16)) {
         step[Index(random->Below(step.size()))].odd = DrawRank(random, ranks);
       }
+      if (random->OneIn(16)) {
+        step[Index(random->Below(step.size()))].tells = DrawRank(random, ranks);
+      }
       if (random->OneIn(8)) {
         step[Index(random->Below(step.size()))].longer = DrawRank(random, ranks);
       }
@@ -91,9 +96,19 @@ std::vector<int> Plan::Present(const Op& op, size_t step) const {
 
 bool Plan::Fails(const Submission& submission, size_t step) const {
   const Op& op = ops[submission.op];
+  if (NoticeIn(submission, step) != 0) return true;
   if (op.kind == OpKind::kBroadcast && !Has(op, op.root, step)) return true;
   if (submission.odd < 0 || op.kind == OpKind::kBarrier) return false;
   return Has(op, submission.odd, step) && Present(op, step).size() > 1;
+}
+
+uint8_t NoticeOf(int rank) { return static_cast<uint8_t>(2 << rank % 7); }
+
+uint8_t Plan::NoticeIn(const Submission& submission, size_t step) const {
+  const Op& op = ops[submission.op];
+  if (submission.tells < 0 || !Has(op, submission.tells, step)) return 0;
+  const bool alone = Present(op, step).size() == 1;
+  return NoticeOf(submission.tells) | (alone ? 0 : negotiate::kNoNotice);
 }
 
 std::vector<int> HostsOf(const Shape& shape) {

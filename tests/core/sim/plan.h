@@ -41,7 +41,8 @@ struct Op {
 // One time that it is submitted.
 struct Submission {
   size_t op;
-  int odd = -1;  // the rank that asks for another shape
+  int odd = -1;    // the rank that asks for another shape
+  int tells = -1;  // the rank that sends a notice in place of it
   int longer =
       -1;  // the rank that brings more rows than usual, where each may bring its own number
   bool waits = false;  // all wait for it before they submit the next
@@ -56,6 +57,9 @@ enum class Ending {
   kFreeze,  // a rank's process stops
   kHang,    // a rank's program goes on no more, while its engine serves the others
 };
+
+// What a rank tells by a notice.
+uint8_t NoticeOf(int rank);
 
 // The program of a whole job. It is the same for all ranks; when each does its part is theirs.
 struct Plan {
@@ -83,6 +87,8 @@ struct Plan {
   std::vector<int> Present(const Op& op, size_t step) const;
   // Whether it ends in an error, everywhere.
   bool Fails(const Submission& submission, size_t step) const;
+  // What all are told in place of it: 0 where nobody who takes part sends a notice.
+  uint8_t NoticeIn(const Submission& submission, size_t step) const;
 };
 
 // Hosts by rank.

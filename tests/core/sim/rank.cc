@@ -282,6 +282,10 @@ Entry Rank::Describe(const Submission& submission) const {
   entry.request.reduce_op = op.reduce_op;
   entry.request.name = op.name;
   entry.request.root = GlobalRank(op.root);
+  if (submission.tells == rank_) {
+    entry.request.notice = NoticeOf(rank_);
+    return entry;
+  }
   if (op.kind == OpKind::kBarrier) return entry;
   const bool by_member = op.kind == OpKind::kAlltoall;
   const bool longer = submission.longer == rank_ && (by_member || op.kind == OpKind::kAllgather);
@@ -357,11 +361,10 @@ bool Rank::Reap() {
   const auto done = [this](const Flight& flight) {
     if (!flight.handle->done.load()) return false;
     NoteEnd(*flight.handle);
-    const bool failed = !flight.handle->status.ok();
     if (aborted_) return true;
     if (flight.submission.op == SIZE_MAX) return true;
     if (Lasts(flight) > kSleepsIn) Violate("an operation lasts until a sleeper wakes by itself");
-    job_->ledger.Ended(rank_, flight.submission, flight.step, failed);
+    job_->ledger.Ended(rank_, flight.submission, flight.step, flight.handle->status);
     return true;
   };
   flights_.erase(std::remove_if(flights_.begin(), flights_.end(), done), flights_.end());
