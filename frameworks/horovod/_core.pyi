@@ -132,6 +132,8 @@ def submit(
     stream: int = 0,
     ready_event: int = 0,
     tag: int = 0,
+    *,
+    notice: int = 0,
 ) -> int:
     """Starts one operation over one or more tensors (several = a group, all or nothing) and returns its
     handle.
@@ -156,6 +158,10 @@ def submit(
     SEND and RECV take no name and one tensor in host memory; ``root`` is the other rank, of a RECV perhaps
     -1 for any, and ``tag`` (from -2**62 to 2**62 - 1) that of the message. The output of a RECV is the
     tensor's own memory.
+
+    ``notice``: not 0, of an operation without tensors, a byte that this rank tells the others in place of
+    the operation of that name, of any kind. The operation then takes place nowhere, and ``wait`` raises
+    ``Notice`` on all ranks.
 
     JOIN takes no name and no tensors: from here on this rank takes part in all operations of the set without
     data of its own, until every member has joined.
@@ -195,6 +201,8 @@ def submit_for(
     stream: int = 0,
     ready_event: int = 0,
     tag: int = 0,
+    *,
+    notice: int = 0,
 ) -> int:
     """As ``submit``, with a handle of that type, and ``entry`` put into its entries by the handle's number
     before the operation begins: nothing is lost when a signal handler raises before Python has the handle.

@@ -27,6 +27,8 @@ from fake_results import (
     view,
 )
 
+from horovod.common.exceptions import Notice
+
 _handles = itertools.count(1000)  # never given twice, as by the real core
 HOST_DEVICE, STAGED_DEVICE = -1, -2
 
@@ -95,6 +97,7 @@ class Request:
     stream: int = 0
     ready_event: int = 0
     tag: int = 0
+    notice: int = 0
 
 
 def described(given, wanted, dtype, shape, given_bytes, wanted_bytes):
@@ -175,6 +178,7 @@ class FakeCore:
         stream=0,
         ready_event=0,
         tag=0,
+        notice=0,
     ):
         if not self.up:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
@@ -189,7 +193,7 @@ class FakeCore:
         handle = next_handle()
         self.pending[handle] = request
         request.device, request.stream, request.ready_event = device, stream, ready_event
-        request.tag = tag
+        request.tag, request.notice = tag, notice
         return handle
 
     def submit_for(self, handle_type, entry, *arguments, **more):
@@ -311,6 +315,9 @@ class FakeCore:
         if request.complete:
             return
         request.complete = True
+        if request.notice:  # of all ranks
+            request.error = Notice(request.notice)
+            return
         own = [view(address, dtype, shape).clone() for address, _, dtype, shape in request.tensors]
         if request.kind in (SEND, RECV):
             self._complete_message(request, own)

@@ -4,6 +4,8 @@ An operation is carried out when the last member has submitted it. Members that 
 nothing in an allgather and with zeros in an allreduce.
 """
 
+import functools
+import operator
 import threading
 from contextlib import contextmanager
 
@@ -12,7 +14,7 @@ from fake_core import HOST_DEVICE, Output, Request, deliver, described, entered,
 from fake_results import ALLGATHER, ALLREDUCE, JOIN, outcome, view
 
 from horovod.common import process_sets
-from horovod.common.exceptions import TensorMismatchError
+from horovod.common.exceptions import Notice, TensorMismatchError
 
 PATIENCE = 300  # only a hang takes so long, also on a busy machine where torch is imported late
 
@@ -115,12 +117,14 @@ class FakeJob:
         stream=0,
         ready_event=0,
         tag=0,
+        notice=0,
     ):
         rank = self.local.rank
         if rank not in self.members[process_set]:
             raise ValueError(f"rank {rank} is not part of process set {process_set}")
         tensors = [described(*tensor) for tensor in tensors]
         request = Request(kind, name, tensors, op, prescale, postscale, root, process_set, splits)
+        request.notice = notice
         with self.news:
             handle = next_handle()
             self.handles[handle] = (rank, request)
@@ -222,6 +226,11 @@ class FakeJob:
             return
         del self.waiting[key]
         kinds = {(r.kind, r.op, r.prescale, r.postscale, r.root, len(r.tensors)) for r in requests.values()}
+        told = functools.reduce(operator.or_, [request.notice or 1 for request in requests.values()])
+        if told > 1:
+            for request in requests.values():
+                request.error, request.complete = Notice(told), True
+            return
         present = [rank for rank in members if rank in requests]
         inputs = [[view(a, d, s).clone() for a, _, d, s in requests[rank].tensors] for rank in present]
         for position, rank in enumerate(present):

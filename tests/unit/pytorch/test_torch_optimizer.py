@@ -204,7 +204,7 @@ def test_unused_parameters_are_left_alone(two, groups):
     both = nn.ModuleList([net, unused])
     optimizer = wrapped(both, groups=groups, inner={"weight_decay": 0.1, "momentum": 0.9})
     before = unused.weight.detach().clone()
-    for sent in (3, 2) if groups else (7, 7):  # at first the ranks agree
+    for sent in (4, 2) if groups else (7, 7):  # at first the ranks agree
         two.requests.clear()
         optimizer.zero_grad()
         backward(net)
@@ -226,7 +226,7 @@ def test_frozen_parameters_stay_out_until_thawed(two):
     assert net[0].weight.grad is None
     net[0].requires_grad_(True)
     two.requests.clear()
-    for during, after in ((1, 5), (3, 4)):  # first agreed on and sent by synchronize, then sent by a hook
+    for during, after in ((1, 6), (3, 4)):  # first agreed on and sent by synchronize, then sent by a hook
         backward(net)
         assert len(two.requests) == during
         optimizer.step()
@@ -253,7 +253,7 @@ def test_frozen_in_a_group(two):
     net = model()
     optimizer = wrapped(net, groups=1)
     net[0].weight.requires_grad_(False)
-    for sent in (2, 1, 1):  # at first the ranks agree; then zeros travel for it
+    for sent in (3, 1, 1):  # at first the ranks agree; then zeros travel for it
         two.requests.clear()
         optimizer.zero_grad()
         backward(net)

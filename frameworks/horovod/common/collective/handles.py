@@ -22,6 +22,7 @@ from horovod.common.collective.awaiting import CompletionWatch
 from horovod.common.collective.deferred import DeferredSubmitter
 from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Spec, Tensor, TensorGlue
 from horovod.common.exceptions import HorovodInternalError
+from horovod.common.process_sets import ProcessSet, check_process_set
 from horovod.common.reduce_ops import Adasum, Average
 
 _BOOL = _core.DTYPES["bool"]
@@ -137,6 +138,16 @@ class Handles:
             wait()
         return _core.submit_for(
             self._handle, entry, kind, name, specs, *options, None, splits, 0, *location, tag
+        )
+
+    def start_notice(self, name: str, bits: int, process_set: ProcessSet) -> int:
+        """In place of the operation ``name``, which then takes place on no rank: to wait for it raises
+        ``Notice`` on all, with what is in all of them. Returns the handle. ``bits``: from 2 to 255.
+        """
+        number = check_process_set(process_set)
+        entry = (None, None, 0)
+        return _core.submit_for(
+            self._handle, entry, _core.ALLREDUCE, name, (), process_set=number, notice=bits
         )
 
     def _keep(self, number: int, entry: Entry) -> int:

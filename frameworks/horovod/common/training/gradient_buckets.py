@@ -4,9 +4,9 @@ A *pass* is one backward pass over a variable. A gradient is *due* when the expe
 made; a *bucket* is one or more variables whose gradients are submitted as one operation, when all of them are
 due. Names and memberships are made once, so that from the second step on the core knows every submission.
 
-A rank with news sends its status under the bucket's name, where the usual operation of the bucket would be:
-see ``gradient_status``. When all do so, all know it. Otherwise their operations do not match, and then all
-send their status after it.
+A rank with news sends a notice in place of the bucket's operation, which then takes place nowhere. All ranks
+hear of it, send each other their status where the notices do not say it all (see ``gradient_status``), and
+then reduce what is left to reduce.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from horovod.common.collective.compression import NoneCompressor
 from horovod.common.collective.tensor_glue import Tensor
-from horovod.common.exceptions import TensorMismatchError
+from horovod.common.exceptions import Notice
 from horovod.common.training.gradient_options import Groups, cut_into_groups
 from horovod.common.training.gradient_reductions import Steps, in_rounds
 from horovod.common.training.gradient_status import (
+    ALL_DROPPED,
     DENSE,
     FROZEN,
     NO_NEWS,
+    SAY_IT_ALL,
     SPARSE,
+    STATUS_FOLLOWS,
+    UNSENT,
     Status,
     decoded,
     encoded,
     found_kinds,
+    notice_of,
 )
 from horovod.common.training.gradient_variables import REST, Variable
 
@@ -38,7 +43,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _SAMPLES = 8
-_LIKE_NO_GRADIENT = (1, 1, 1)  # rows of a shape that nothing has which compressors send
 
 
 class Stage(enum.Enum):
@@ -142,7 +146,7 @@ class Bucket(Generic[Tensor]):
 
     def submit(self) -> None:
         """Starts the reduction. A failure waits for ``advance``, because an exception in a hook would end the
-        backward pass halfway.
+        backward pass halfway. The other ranks are told of it, and give the step up too.
         """
         self.stage = IN_FLIGHT
         reducer, reductions, variable = self.reducer, self.reducer.reductions, self.members[0]
@@ -161,7 +165,7 @@ class Bucket(Generic[Tensor]):
             else:
                 self.handle = reductions.start([variable.dense_gradient()], self.name)
         except Exception as error:
-            self._steps = _failed(_named(error, self.members))
+            self._take(self._failed(_named(error, self.members)))
 
     def submit_incomplete(self) -> None:
         """Sends off a bucket that was held, or of which some gradients never became due: parameters that this
@@ -235,9 +239,8 @@ class Bucket(Generic[Tensor]):
         try:
             if self.handle is not None:
                 self.reducer.reductions.finish(self.handle)
-        except TensorMismatchError as error:
-            self.handle = None
-            self._take(self._steps_to_go(error))
+        except Notice as notice:
+            self._take(self._after(notice))
             return False
         return True
 
@@ -246,63 +249,68 @@ class Bucket(Generic[Tensor]):
         few = self.members[:: 1 + len(self.members) // _SAMPLES]
         return [sample for variable in few if (sample := variable.sample()) is not None]
 
-    def _steps_to_go(self, mismatch: TensorMismatchError | None = None) -> Steps:
-        """The reduction where it takes more than one operation, or more than memory to send.
+    def _steps_to_go(self) -> Steps:
+        """The reduction where it takes more than one operation, or more than memory to send."""
+        try:
+            if not self._has_news():
+                yield from self.reducer.reductions.send(self.name, self.members)
+                return
+            yield from self._notice(
+                notice_of([variable.kind for variable in self.members], self.reducer.news)
+            )
+        except Notice as notice:
+            yield from self._after(notice)
 
-        Args:
-            mismatch: what the usual operation has met, if that was tried: because some rank has something to
-                tell, as that its gradient is sparse, or for a reason that the caller must hear of.
-        """
-        send = self.reducer.reductions.send
-        table: dict[int, Status] = {}
-        if mismatch is None:
-            try:
-                if not self._has_news():
-                    yield from send(self.name, self.members)
-                    return
-                handle = self._start_telling(self.name, _LIKE_NO_GRADIENT)
-                yield None
-                table = self._heard(handle)
-            except TensorMismatchError as error:
-                mismatch = error
-        if mismatch is not None:
-            handle = self._start_telling(f"{self.name}.status")
+    def _failed(self, error: Exception) -> Steps:
+        """In place of a reduction that could not be started. Where nothing may be submitted no rank does."""
+        yield None
+        if self.reducer.refusal is None:
+            with contextlib.suppress(Exception):  # the job is over: the others know
+                try:
+                    yield from self._notice(STATUS_FOLLOWS)
+                except Notice as notice:
+                    self.reducer.give_step_up(UNSENT)
+                    yield from self._after(notice)
+        raise error
+
+    def _notice(self, bits: int) -> Steps:
+        reductions = self.reducer.reductions
+        notice = reductions.ops.start_notice(self.name, bits, reductions.process_set)
+        yield None
+        reductions.ops.synchronize(notice)  # raises it
+
+    def _after(self, notice: Notice) -> Steps:
+        """Some rank has news, or all have."""
+        found: list[int] | None = [notice.bits]
+        if notice.bits not in SAY_IT_ALL:
+            handle = self._start_telling()
             yield None
-            table = self._heard(handle)
-            if all(map(Status.is_usual, table.values())):
-                raise mismatch
-        if self._learn(table):
-            yield from send(self.name, self.members)
+            found = found_kinds([variable.name for variable in self.members], self._heard(handle))
+        elif notice.bits == ALL_DROPPED:
+            found = None
+        if found is not None and self._learn(found):
+            yield from self.reducer.reductions.send(self.name, self.members)
 
     def _has_news(self) -> bool:
         is_told = self.reducer.take_news()
         return is_told or any(not variable.kind & variable.expected for variable in self.members)
 
-    def _start_telling(self, name: str, rows: Sequence[int] = ()) -> int:
+    def _start_telling(self) -> int:
         reductions = self.reducer.reductions
         status = encoded([variable.kind for variable in self.members], self.reducer.news)
         message: Any = reductions.ops.glue.from_bytes(status)
-        return reductions.ops.allgather_async(message.reshape((-1, *rows)), name, reductions.process_set)
+        return reductions.ops.allgather_async(message, f"{self.name}.status", reductions.process_set)
 
     def _heard(self, handle: int) -> dict[int, Status]:
         ops = self.reducer.reductions.ops
         return decoded(ops.glue.to_bytes(ops.synchronize(handle)))
 
-    def _learn(self, table: dict[int, Status]) -> bool:
-        """What the ranks have told. Returns whether any has a gradient. Raises as ``found_kinds``."""
-        found = found_kinds([variable.name for variable in self.members], table)
-        if found is None:
-            return False
+    def _learn(self, found: list[int]) -> bool:
+        """The kinds that the ranks have for each member. Returns whether any has a gradient."""
         for variable, kinds in zip(self.members, found, strict=True):
             variable.learn(kinds)
             self.reducer.found |= kinds
         return any(kinds & (DENSE | SPARSE) for kinds in found)
-
-
-def _failed(error: Exception) -> Steps:
-    """In place of a reduction that could not be started."""
-    raise error
-    yield
 
 
 def _named(error: Exception, members: Sequence[Variable[Any]]) -> Exception:

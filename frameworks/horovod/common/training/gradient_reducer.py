@@ -206,6 +206,10 @@ class Reducer(Generic[Tensor]):
         """Whether parameters were changed since the first gradient of this step was due."""
         return self.stage is not REST and self._versions != self._held_versions()
 
+    def give_step_up(self, reason: str) -> None:
+        """All that is still sent in this step tells the other ranks that this one makes no step."""
+        self._set_news(given_up=reason)
+
     def tell(self, buckets: list[Bucket[Tensor]], **told: Any) -> None:
         """Tells the other ranks what is out of the ordinary, in place of the gradients that have not left."""
         reducers = makers_of(buckets)

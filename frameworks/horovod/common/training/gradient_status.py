@@ -2,8 +2,8 @@
 
 A rank learns things that the others do not know: a backward pass shows it a sparse gradient, the program has
 frozen a variable, or has changed a gradient while it was being reduced. No step has a message for that. So
-such a rank sends its *status* in place of the gradients of a bucket; the operations of the others then do not
-match, and they send theirs. Afterwards all ranks know the status of all, and decide alike.
+such a rank sends a notice in place of the gradients of a bucket, and then all ranks send their *status*.
+Afterwards all know the status of all, and decide alike.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from horovod.common.set_agreement import framed, frames, listed, ranks_text
 
 DENSE, ABSENT, SPARSE, FROZEN = 1, 2, 4, 8
 """Kinds of gradients that a rank may have for a variable, as bits: those of several ranks are one number.
-FROZEN: the variable is not trained.
+FROZEN: the variable is not trained. A notice says the same of a bucket of one variable.
 """
 
-FAILED, DROPPED = "failed", "dropped"
-"""Why a rank makes no step: its backward pass has failed, or the program has dropped the gradients."""
+FAILED, UNSENT, DROPPED = "failed", "unsent", "dropped"
+"""Why a rank makes no step: its backward pass has failed, it could not send a gradient, or the program has
+dropped the gradients.
+"""
 
+_FAILURES = {FAILED: "The backward pass failed", UNSENT: "A gradient could not be submitted"}
 _MOST_NAMES = 5
 
 
@@ -38,16 +41,25 @@ class News(NamedTuple):
 
 NO_NEWS = News()
 
+STATUS_FOLLOWS, ALL_DROPPED = 16, 32
+"""What else a notice may say: that its rank has more to tell, or has just dropped its gradients."""
+
+SAY_IT_ALL = (ABSENT, SPARSE, ABSENT | SPARSE, FROZEN, ALL_DROPPED)
+"""What notices have in which all ranks say all, and nothing is in conflict."""
+
+
+def notice_of(kinds: Sequence[int], news: News) -> int:
+    """What a notice says of a bucket whose variables have these kinds of gradients."""
+    if news == News(given_up=DROPPED):
+        return ALL_DROPPED
+    return kinds[0] if len(kinds) == 1 and not any(news) and kinds[0] != DENSE else STATUS_FOLLOWS
+
 
 class Status(NamedTuple):
     """What one rank tells: the kinds of gradients that it has for the variables of a bucket, and its news."""
 
     kinds: list[int]
     news: News
-
-    def is_usual(self) -> bool:
-        """Whether there is nothing to tell."""
-        return not any(self.news) and all(kind == DENSE for kind in self.kinds)
 
 
 def encoded(kinds: Sequence[int], news: News) -> bytes:
@@ -82,12 +94,13 @@ def found_kinds(names: Sequence[str], table: dict[int, Status]) -> list[int] | N
 
 def _is_given_up(reasons: dict[int, str]) -> bool:
     """Whether all ranks have dropped the gradients. Raises when some make no step and others do."""
-    failed = [rank for rank, reason in reasons.items() if reason == FAILED]
-    if failed:
-        raise RuntimeError(
-            f"The backward pass failed on {ranks_text(failed)}, so all ranks give this step up. Call "
-            "optimizer.zero_grad() and go on with the next batch."
-        )
+    for failure, what in _FAILURES.items():
+        failed = [rank for rank, reason in reasons.items() if reason == failure]
+        if failed:
+            raise RuntimeError(
+                f"{what} on {ranks_text(failed)}, so all ranks give this step up. Call "
+                "optimizer.zero_grad() and go on with the next batch."
+            )
     dropped = [rank for rank, reason in reasons.items() if reason == DROPPED]
     if dropped and len(dropped) < len(reasons):
         raise RuntimeError(
