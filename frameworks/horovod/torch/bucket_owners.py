@@ -84,9 +84,14 @@ def _way_of(reducer: GradientReducer) -> tuple[object, ...]:
 
 
 def _taken_from(older: GradientReducer, buckets: list[Bucket]) -> list[Bucket]:
-    """Those of the new ``buckets`` that take parameters from ``older``."""
+    """Those of the new ``buckets`` that take parameters from ``older``, where they were perhaps frozen."""
     own = set(older.buckets)
-    return [bucket for bucket in buckets if any(bucket_of(hook.parameter) in own for hook in bucket.members)]
+    frozen = {id(parameter) for _, parameter in older.frozen}
+    return [
+        bucket
+        for bucket in buckets
+        if any(bucket_of(hook.parameter) in own or id(hook.parameter) in frozen for hook in bucket.members)
+    ]
 
 
 def _take_over(parameter: Any) -> None:
@@ -109,6 +114,8 @@ def _follow(older: GradientReducer, newer: GradientReducer, buckets: list[Bucket
         older.buckets.remove(empty)
         shared.discard(empty)
     for bucket in buckets:
+        taken = {id(hook.parameter) for hook in bucket.members}
+        older.frozen = [(name, p) for name, p in older.frozen if id(p) not in taken]
         older.buckets.append(bucket)
         bucket.users += 1
         shared.add(bucket)

@@ -31,8 +31,9 @@ class GradientReducer(Reducer[torch.Tensor]):
     which parameters have come since it was called before. Both are None once the optimizer is gone, whose
     parameters others may train.
 
-    ``added``: parameters that the ranks have not agreed on yet. ``detached``: a newer optimizer has taken
-    over its parameters, and reduces them in another way.
+    ``frozen``: parameters that are not trained, with their names. ``added``: those that the ranks have not
+    agreed on yet. ``detached``: another optimizer has taken over its parameters, and reduces them in another
+    way.
     """
 
     def __init__(
@@ -52,13 +53,12 @@ class GradientReducer(Reducer[torch.Tensor]):
         self._facts: Facts = {}
         self._find_added = find_added
         self._agreement = Agreement(SUBJECT, settings.process_set)
-        self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
+        self.frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         self._rounds_seen: dict[Bucket[torch.Tensor], int] = {}  # of the buckets shared with other optimizers
         self._outer: list[Any] = []  # hooks in passes around others
         wanted = cut_parameters([(name, p) for name, p in parameters if p.requires_grad], settings.groups)
-        self._memberships = _memberships(wanted)
         if at_construction() and not copied:
-            self._agree()
+            self._agree([members for _, members in wanted])
         self.prefix = self._agreement.numbered(SUBJECT)
         owners.append(self)
         adopt(self, [Bucket(name, members, self) for name, members in wanted])
@@ -71,7 +71,7 @@ class GradientReducer(Reducer[torch.Tensor]):
         """More parameters, whose gradients are reduced one by one once the ranks have agreed on them: as on
         those that were frozen, and no longer are.
         """
-        self._frozen += parameters
+        self.frozen += parameters
         self.added += parameters
 
     @property
@@ -94,8 +94,8 @@ class GradientReducer(Reducer[torch.Tensor]):
         except Exception as error:
             self.refusal = error
             raise
-        if self._frozen:
-            self.note_thawed([name for name, p in self._frozen if p.requires_grad])
+        if self.frozen:
+            self.note_thawed([name for name, p in self.frozen if p.requires_grad])
 
     def note_pass(self) -> None:
         """See ``Reducer``."""
@@ -107,8 +107,9 @@ class GradientReducer(Reducer[torch.Tensor]):
         """Waits until all gradients are reduced, after submitting what never became due."""
         if self.detached:
             raise RuntimeError(
-                "The parameters of this DistributedOptimizer belong to one that was made later, with other "
-                "settings (op, compression, passes, process set ...). Use that one, and drop this one."
+                "The parameters of this DistributedOptimizer belong to one that was made later, or has begun "
+                "to train them later, with other settings (op, compression, passes, process set ...). Use "
+                "that one, and drop this one."
             )
         if self.stage is REST:
             with contextlib.suppress(Exception):  # it is raised below
@@ -137,9 +138,10 @@ class GradientReducer(Reducer[torch.Tensor]):
 
     def _begin_job(self) -> None:
         """The ranks are others, or have joined, so they may know different things."""
-        self._agree()
+        made = [bucket for bucket in self.buckets if bucket.reducer is self and bucket.is_trained]
+        self._agree([[(each.name, each.parameter) for each in bucket.members] for bucket in made])
         self._retire(bucket for bucket in self.buckets if not any(each.is_trained for each in bucket.members))
-        self._train_thawed([name for name, p in self._frozen if p.requires_grad])
+        self._train_thawed([name for name, p in self.frozen if p.requires_grad])
         self.prefix = self._agreement.numbered(SUBJECT)
         for bucket in {*self.buckets, *buckets_made_by(self)}:
             bucket.begin_job()
@@ -163,15 +165,15 @@ class GradientReducer(Reducer[torch.Tensor]):
         """Called by what runs next after a pass within another one."""
         torch.autograd.Variable._execution_engine.queue_callback(self._end_of_pass)
 
-    def _agree(self) -> None:
+    def _agree(self, buckets: list[NamedParameters]) -> None:
         self._facts = self._look() or self._facts
-        self._agreement.reach({**self._facts, **self._memberships})
+        self._agreement.reach({**self._facts, **_memberships(buckets)})
 
     def _train_thawed(self, names: Iterable[str]) -> list[Bucket[torch.Tensor]]:
         """New buckets for parameters that were frozen."""
         before, thawed = len(self.buckets), set(names)
-        wanted = cut_parameters([(name, p) for name, p in self._frozen if name in thawed], None)
-        self._frozen = [(name, p) for name, p in self._frozen if name not in thawed]
+        wanted = cut_parameters([(name, p) for name, p in self.frozen if name in thawed], None)
+        self.frozen = [(name, p) for name, p in self.frozen if name not in thawed]
         adopt(self, [Bucket(name, members, self) for name, members in wanted])
         return self.buckets[before:]
 
@@ -202,7 +204,7 @@ class GradientReducer(Reducer[torch.Tensor]):
 
     def _retire(self, frozen: Iterable[Bucket[torch.Tensor]]) -> None:
         for bucket in list(frozen):
-            self._frozen += [(hook.name, hook.parameter) for hook in bucket.members]
+            self.frozen += [(hook.name, hook.parameter) for hook in bucket.members]
             retire(self, bucket)
 
     def _not_yet_reduced(self) -> list[Bucket[torch.Tensor]]:
@@ -232,6 +234,6 @@ def cut_parameters(parameters: NamedParameters, groups: Groups) -> list[tuple[st
     return [(group_name([name for name, _ in members]), members) for members in buckets]
 
 
-def _memberships(wanted: list[tuple[str, NamedParameters]]) -> dict[str, str]:
-    together = [[label for label, _ in members] for _, members in wanted if len(members) > 1]
-    return {f"group {number}": ", ".join(labels) for number, labels in enumerate(together)}
+def _memberships(buckets: list[NamedParameters]) -> dict[str, str]:
+    together = sorted(", ".join(label for label, _ in members) for members in buckets if len(members) > 1)
+    return {f"group {number}": labels for number, labels in enumerate(together)}

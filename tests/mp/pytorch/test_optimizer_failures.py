@@ -82,10 +82,42 @@ def failures_of_several_operations():
         failures_are_told(compression=compression, together=tables)
 
 
+class Unwilling(hvd.Compression.fp16):
+    """Fails once, on rank 0."""
+
+    left = 0
+
+    @classmethod
+    def compress(cls, tensor):
+        cls.left -= 1
+        if cls.left == 0 and hvd.rank() == 0:
+            raise MemoryError("full")
+        return super().compress(tensor)
+
+
+def failure_to_send(**options):
+    """A gradient that one rank cannot compress is sent by none."""
+    net = mlp()
+    optimizer = wrap(net, compression=Unwilling, **options)
+    for fails in (False, True, True, False):
+        optimizer.zero_grad()
+        Unwilling.left = 2 if fails else 0
+        loss_of(net, own_samples()).backward()
+        if fails:
+            told = "could not be submitted: full" if hvd.rank() == 0 else "could not be submitted on rank 0"
+            with pytest.raises(MemoryError if hvd.rank() == 0 else RuntimeError, match=told):
+                optimizer.step()
+        else:
+            optimizer.step()
+    assert len({*hvd.allgather_object(tuple(net[2].weight.flatten().tolist()))}) == 1
+
+
 def ranks_check():
     hvd.init()
     failed_backward_passes()
     failures_of_several_operations()
+    failure_to_send()
+    failure_to_send(groups=2)
     return True
 
 

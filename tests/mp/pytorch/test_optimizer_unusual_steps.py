@@ -10,6 +10,7 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 import horovod.torch as hvd
+from horovod.common.exceptions import TensorMismatchError
 
 
 def linear(**options):
@@ -229,6 +230,37 @@ def thawed_in_another_order_than_on_a_new_rank(monkeypatch):
     assert_equal(layers)
 
 
+def group_that_is_whole_on_a_new_rank(monkeypatch):
+    """An elastic job: a group was frozen, and thawed layer by layer, before the last rank came, where its
+    gradients travel together. All ranks hear which group it is, and nobody waits.
+    """
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+
+    def layers_and_optimizer():
+        torch.manual_seed(0)
+        layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(3)])
+        inner = torch.optim.SGD(layers.parameters(), lr=0.1)
+        group = [layers[0].weight, layers[1].weight]
+        return layers, hvd.DistributedOptimizer(inner, layers.named_parameters(), groups=[group])
+
+    def step(trained):
+        for place, layer in enumerate(layers):
+            layer.requires_grad_(place in trained)
+        optimizer.zero_grad()
+        sum(layer(torch.ones(1, 3)).sum() for layer in layers).backward()
+        optimizer.step()
+
+    layers, optimizer = layers_and_optimizer()
+    for trained in ((0, 1, 2), (2,), (1, 2), (0, 1, 2)):
+        step(trained)
+    hvd.shutdown()
+    hvd.init()
+    if hvd.rank() == hvd.size() - 1:
+        layers, optimizer = layers_and_optimizer()
+    with pytest.raises(TensorMismatchError, match=r"group 0.*0\.weight, 1\.weight"):
+        step((0, 1, 2))
+
+
 def ranks_check():
     hvd.init()
     one_rank_alone(lambda net, _: net.weight.grad.mul_(0.5), r"'weight' was changed.*on rank 0")
@@ -246,6 +278,7 @@ def ranks_check():
     gradients_that_hooks_take()
     with pytest.MonkeyPatch.context() as monkeypatch:
         thawed_in_another_order_than_on_a_new_rank(monkeypatch)
+        group_that_is_whole_on_a_new_rank(monkeypatch)
     return True
 
 
