@@ -64,6 +64,23 @@ def test_tapes(run_ranks, options):
     run_ranks(2, tapes, [options], timeout=120)
 
 
+def tapes_after_a_join():
+    """Rank 1 joins early, and so does not know that nobody has had a gradient of b since."""
+    hvd.init()
+    parameters = [tf.Variable([0.0]) for _ in FACTORS]
+    for epoch in (("abc", "a", "a"), ("a", "abc")):
+        for parts in epoch if hvd.rank() == 0 else epoch[:1]:
+            with tf.GradientTape() as tape:
+                loss = loss_of(parameters, parts)
+            gradients = hvd.DistributedGradientTape(tape).gradient(loss, parameters)
+            assert [each is None for each in gradients] == [name not in parts for name in FACTORS]
+        hvd.join()
+
+
+def test_tapes_after_a_join(run_ranks):
+    run_ranks(2, tapes_after_a_join, timeout=120)
+
+
 def tapes_that_add():
     hvd.init()
     first, second = tf.Variable([1.0]), tf.Variable([1.0])

@@ -20,6 +20,7 @@ _owner_pid: int | None = None  # the process that called init; a forked child is
 _lent = False  # to torch.distributed: started for it, and the program itself has not called init
 _callbacks_before_shutdown: list[Callable[[], None]] = []
 _shutdown_callbacks: list[Callable[[], None]] = []
+_join_callbacks: list[Callable[[], None]] = []
 
 
 def before_shutdown(callback: Callable[[], None]) -> None:
@@ -30,6 +31,19 @@ def before_shutdown(callback: Callable[[], None]) -> None:
 def on_shutdown(callback: Callable[[], None]) -> None:
     """Runs ``callback`` after every ``shutdown``, when the engine no longer touches any tensor."""
     _shutdown_callbacks.append(callback)
+
+
+def on_join(callback: Callable[[], None]) -> None:
+    """Runs ``callback`` on every rank when all have joined: those that did so early have made fewer steps,
+    and do not know what the others have learnt meanwhile.
+    """
+    _join_callbacks.append(callback)
+
+
+def note_join() -> None:
+    """All ranks have joined."""
+    for callback in _join_callbacks:
+        callback()
 
 
 def init(

@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common import basics as _basics  # noqa: F401  # scripts import it
+from horovod.common import basics as _basics  # scripts import it
 from horovod.common.collective import exports as _exports
 from horovod.common.collective.collectives import check_root
 from horovod.common.collective.exports import *
@@ -279,7 +279,14 @@ def join() -> tf.Tensor:
         The last rank to say so.
     """
     with _after_all_collectives():
-        return library.horovod_join()
+        last = library.horovod_join()
+    if tf.executing_eagerly():
+        _basics.note_join()
+        return last
+    with tf.control_dependencies([last]):
+        noted = tf.py_function(_basics.note_join, [], [])
+    with tf.control_dependencies([noted]):
+        return tf.identity(last)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> Any:

@@ -16,7 +16,6 @@ from horovod.common.collective.objects import ObjectCollectives
 from horovod.common.collective.operations import OPERATIONS
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
-from horovod.common.training import agreement
 from horovod.common.training.gradient_buckets import Bucket
 from horovod.common.training.gradient_reducer import Reducer
 from horovod.common.training.gradient_reductions import GradientReductions
@@ -43,13 +42,6 @@ class TorchCollectives(Collectives[torch.Tensor]):
     ) -> list[torch.Tensor]:
         """See Reductions."""
         return apply(*self._differentiable[operation], tensors, arguments)
-
-    def join(self, device: int = -1) -> int:
-        last = super().join(device)
-        agreement.forget()  # optimizers agree anew
-        return last
-
-    join.__doc__ = Collectives.join.__doc__
 
     def sparse_allreduce_async(
         self,

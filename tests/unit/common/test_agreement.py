@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from horovod.common import basics
 from horovod.common.exceptions import TensorMismatchError
 from horovod.common.process_sets import global_process_set
 from horovod.common.set_agreement import ranks_text
@@ -89,8 +90,11 @@ def test_a_new_job_has_to_agree_again(job):
 
     agreed = job(1).run_all(program)[0]
     assert agreed.reached
-    agreement.forget()
+    basics.note_join()
     assert not agreed.reached
+    assert agreed.reached_in_job
+    agreement._end_job()
+    assert not agreed.reached_in_job
 
 
 def test_elastic_ranks_agree_later(monkeypatch):

@@ -9,8 +9,8 @@ from small_models import backward, model, names_of, wrapped
 from torch import nn
 
 import horovod.torch as hvd
+from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.training import agreement
 
 
 def test_equal_names_of_two_models(two):
@@ -323,7 +323,7 @@ def test_a_layout_is_agreed_on_once_and_forgotten_with_the_job(two):
     counts = []
     for step in range(3):
         if step == 2:
-            agreement.forget()
+            basics.note_join()
         two.requests.clear()
         optimizer.zero_grad()
         net(torch.tensor([1])).sum().backward()

@@ -13,6 +13,7 @@ when a rank is gone.
 from __future__ import annotations
 
 from horovod import _core
+from horovod.common import basics
 from horovod.common.collective.gathers import Gathers
 from horovod.common.collective.messages import Messages, check_rank
 from horovod.common.collective.reductions import Reductions
@@ -155,6 +156,7 @@ class Collectives(Reductions[Tensor], Gathers[Tensor], Messages[Tensor]):
         last = outputs[0]
         if not last:
             raise RuntimeError("the core gave a join no output")
+        basics.note_join()
         return int(memoryview(last[0].tobytes()).cast("q")[0])
 
     def join_set(self, process_set: ProcessSet) -> None:

@@ -34,7 +34,8 @@ from horovod.common.training.present_gradients import PresentGradients
 
 _NAME = "hvd.DistributedOptimizer() or its like: comparison"  # reserved; reports show it
 
-_job = 0  # changes with every shutdown, and whenever all ranks have joined
+_job = 0  # changes with every shutdown: the ranks of the next job need not be the same
+_joins = 0  # changes whenever all ranks have joined
 _lock = threading.Lock()  # guards the counts
 _counts: weakref.WeakKeyDictionary[ProcessSet, dict[str, int]] = weakref.WeakKeyDictionary()
 
@@ -45,7 +46,7 @@ class Agreement:
     ``number``: which of the objects of this kind it is, from 1 on.
     """
 
-    __slots__ = ("_job", "number", "process_set", "subject")
+    __slots__ = ("_phase", "number", "process_set", "subject")
 
     def __init__(self, subject: str, process_set: ProcessSet = global_process_set) -> None:
         self.subject = subject
@@ -53,12 +54,17 @@ class Agreement:
         with _lock:
             self.number = _counted(process_set).get(subject, 0) + 1
             _counted(process_set)[subject] = self.number
-        self._job: int | None = None
+        self._phase: tuple[int, int] | None = None
 
     @property
     def reached(self) -> bool:
-        """Whether the ranks of this job have agreed. False again after ``forget``."""
-        return self._job == _job
+        """Whether the ranks of this job have agreed since they last joined."""
+        return self._phase == phase()
+
+    @property
+    def reached_in_job(self) -> bool:
+        """Whether the ranks of this job have agreed, before or after they joined."""
+        return self._phase is not None and self._phase[0] == _job
 
     def reach(self, facts: Facts) -> None:
         """Compares ``facts`` with those of the other ranks; returns when all are equal.
@@ -70,7 +76,7 @@ class Agreement:
             HorovodInternalError: a rank is gone.
         """
         self._compare(facts, None)
-        self._job = _job
+        self._phase = phase()
 
     def refuse(self, problem: str) -> NoReturn:
         """In place of ``reach``: this rank cannot make the object. ValueError, on all ranks."""
@@ -132,7 +138,7 @@ class StepAgreement:
         """Compares ``facts()`` with those of the other ranks, if this job has not yet for ``key``. Raises as
         ``Agreement.reach``. Returns what the ranks know of each other's gradients, of this ``key``.
         """
-        if not self._agreement.reached:
+        if not self._agreement.reached_in_job:
             self._known.clear()
         if key not in self._known:
             self._agreement.reach(facts())
@@ -202,9 +208,11 @@ def at_construction() -> bool:
     return os.environ.get("HOROVOD_ELASTIC") != "1"
 
 
-def job() -> int:
-    """Which of the jobs of this process it is in: another one after every ``forget``."""
-    return _job
+def phase() -> tuple[int, int]:
+    """What changes with every shutdown, and whenever all ranks have joined: what the ranks know of each other
+    and what they have counted holds no longer.
+    """
+    return _job, _joins
 
 
 def _counted(process_set: ProcessSet) -> dict[str, int]:
@@ -217,12 +225,15 @@ def _count(process_set: ProcessSet, subject: str, number: int) -> None:
         counted[subject] = max(counted.get(subject, 0), number)
 
 
-def forget() -> None:
-    """What the ranks know of each other holds no longer: after a shutdown, because those of the next job need
-    not be the same, and when all have joined, because those that joined early missed what the others learnt.
-    """
+def _end_job() -> None:
     global _job
     _job += 1
 
 
-basics.on_shutdown(forget)
+def _note_join() -> None:
+    global _joins
+    _joins += 1
+
+
+basics.on_shutdown(_end_job)
+basics.on_join(_note_join)

@@ -28,7 +28,7 @@ from horovod.common import remarks
 from horovod.common.exceptions import NonfiniteGradientError, ParameterDivergenceError
 from horovod.common.process_sets import ProcessSet, check_process_set
 from horovod.common.set_agreement import exchange, ranks_text
-from horovod.common.training.agreement import job
+from horovod.common.training.agreement import phase
 from horovod.common.training.fingerprints import fingerprint
 
 NONFINITE_VARIABLE = "HOROVOD_CHECK_NONFINITE"
@@ -74,7 +74,7 @@ class StepChecks:
         self._parameters = parameters
         self._label = f".{label}" if label else ""
         self._first: tuple[str, str] | None = None
-        self._job = job()
+        self._phase = phase()
         self._has_begun = False
 
     @property
@@ -85,7 +85,7 @@ class StepChecks:
     @property
     def is_over(self) -> bool:
         """Whether there is nothing to check any more in this job."""
-        is_done = not self.first or (self.step >= _AFTER_FIRST and self._job == job())
+        is_done = not self.first or (self.step >= _AFTER_FIRST and self._phase == phase())
         return is_done and not self.nonfinite and self.every == 0
 
     @property
@@ -135,10 +135,10 @@ class StepChecks:
 
     def count_step(self) -> bool:
         """The first half of ``begin_step``: whether this is a step in which parameters are compared. The
-        steps of a job are counted, so that all ranks count the same.
+        steps of a job are counted, from the last join on, so that all ranks count the same.
         """
-        if self._job != job():
-            self._job, self.step = job(), 0
+        if self._phase != phase():
+            self._phase, self.step = phase(), 0
         self.step += 1
         if self.every > 0:
             return (self.step - 1) % self.every == 0
