@@ -70,7 +70,7 @@ def wrapped_again():
     train(net, olds[-1], reference, alone)
     loss_of(net, own_samples()).backward()
     for old in (olds[1], olds[3]):
-        told_alike(RuntimeError, "made later, with other settings", old.step)
+        told_alike(RuntimeError, "made later", old.step)
     olds[-1].synchronize()
 
 
