@@ -123,7 +123,7 @@ def test_a_training_that_describes_itself_keeps_its_count(
         return checks.count_step()
 
     assert [due("w"), due("w"), due("x"), due("w"), due("x")] == [True, False, True, True, False]
-    monkeypatch.setattr(step_checks, "job", lambda: -1)  # another one
+    monkeypatch.setattr(step_checks, "phase", lambda: (-1, 0))  # another one
     assert [due("w"), due("w")] == [True, False]
 
 
