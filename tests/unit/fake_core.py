@@ -228,21 +228,7 @@ class FakeCore:
         request = self.pending.get(handle)
         return request is not None and request.complete and request.left != contents(request)
 
-    def run(
-        self,
-        kind,
-        name,
-        tensors,
-        op=1,
-        prescale=1.0,
-        postscale=1.0,
-        root=0,
-        process_set=0,
-        keep=None,
-        splits=None,
-        tag=0,
-    ):
-        given = kind, name, tensors, op, prescale, postscale, root, process_set, keep, splits
+    def run(self, *given, tag=0):
         return self.wait(self.submit(*given, tag=tag))
 
     def gpu_serves(self, kind, dtype, op, prescale, postscale):

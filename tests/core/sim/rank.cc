@@ -282,11 +282,9 @@ Entry Rank::Describe(const Submission& submission) const {
   entry.request.reduce_op = op.reduce_op;
   entry.request.name = op.name;
   entry.request.root = GlobalRank(op.root);
-  if (submission.tells == rank_) {
-    entry.request.notice = NoticeOf(rank_);
-    return entry;
-  }
-  if (op.kind == OpKind::kBarrier) return entry;
+  const bool tells = submission.tells == rank_;
+  entry.request.notice = tells ? NoticeOf(rank_) : 0;
+  if (tells || op.kind == OpKind::kBarrier) return entry;
   const bool by_member = op.kind == OpKind::kAlltoall;
   const bool longer = submission.longer == rank_ && (by_member || op.kind == OpKind::kAllgather);
   const int64_t own = op.rows + (longer ? 1 : 0);
@@ -394,9 +392,8 @@ std::string Rank::Waiting() const {
   std::string text =
       "rank " + std::to_string(rank_) + " in step " + std::to_string(step_) + " waits for";
   for (const Flight& flight : flights_) text += " '" + flight.handle->name() + "'";
-  text += " (" + std::to_string(counters_.gates) + " gates, " +
-          std::to_string(counters_.schedules_left) + " schedules left)";
-  return text;
+  return text + " (" + std::to_string(counters_.gates) + " gates, " +
+         std::to_string(counters_.schedules_left) + " schedules left)";
 }
 
 }  // namespace hvd::sim
