@@ -219,18 +219,20 @@ Status RankEngine::Begin(Entry&& entry, HandlePtr* handle) {
 }
 
 Status RankEngine::Wait(const HandlePtr& handle, int64_t timeout_us, bool (*interrupted)()) {
-  const int64_t deadline = timeout_us < 0 ? -1 : NowMicros() + timeout_us;
+  const bool at_once = handle->entry.urgent && timeout_us < 0;  // its submitter waits
+  int64_t now = at_once ? handle->submitted_us : NowMicros();
+  const int64_t deadline = timeout_us < 0 ? -1 : now + timeout_us;
   if (!handle->done.load(std::memory_order_acquire) && !handle->entry.urgent) queue_.Urge(handle);
   std::shared_ptr<ProgramThread> thread;  // of a long wait
   bool long_wait = false;
   bool stop = false;
   while (!handle->done.load(std::memory_order_acquire)) {
-    const int64_t left = deadline < 0 ? -1 : std::max<int64_t>(0, deadline - NowMicros());
-    const Waited waited = loop_->Wait(*handle, left);
+    const Waited waited = loop_->Wait(*handle, now, deadline);
     if (waited == Waited::kDone) break;
     stop = waited == Waited::kTimeout || (interrupted != nullptr && interrupted());
     if (stop) break;
     if (!std::exchange(long_wait, true)) EnterWait((thread = threads_.Caller()).get());
+    now = NowMicros();
   }
   if (long_wait) LeaveWait(thread.get());
   return stop ? NotComplete(*handle, prepared_.not_complete) : handle->status;

@@ -175,9 +175,8 @@ void Loop::SleepInBackground(Lock& lock) {
   role_.Become(Role::kBackgroundAwake);
 }
 
-Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
-  const int64_t start = NowMicros();
-  const Limits limits{timeout_us < 0 ? -1 : start + timeout_us, start + kSignalCheckUs};
+Waited Loop::Wait(const Handle& handle, int64_t now_us, int64_t deadline_us) noexcept {
+  const Limits limits{deadline_us, now_us + kSignalCheckUs};
   Waited result = Waited::kDone;
   waiters_.fetch_add(1);
   while (!handle.done.load(std::memory_order_acquire)) {
@@ -193,7 +192,7 @@ Waited Loop::Wait(const Handle& handle, int64_t timeout_us) noexcept {
   } else if (cycle_->HasWork()) {
     WakeBackground();
   }
-  CountShared(counters_->waited_us, NowMicros() - start);
+  CountShared(counters_->waited_us, NowMicros() - now_us);
   return result;
 }
 

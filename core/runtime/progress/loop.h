@@ -38,9 +38,9 @@ class Loop {
   // lock.
   void Notify(bool urgent = false);
 
-  // Drives until `handle` is done. timeout_us < 0 = no limit. kInterrupted: a signal may have
-  // arrived.
-  Waited Wait(const Handle& handle, int64_t timeout_us) noexcept;
+  // Drives until `handle` is done, or the deadline; -1 = none. `now_us`: when the wait begins.
+  // kInterrupted: a signal may have arrived.
+  Waited Wait(const Handle& handle, int64_t now_us, int64_t deadline_us) noexcept;
 
   // One round even if nothing is in flight here: a rank whose own program submits nothing must
   // still see, or tell its parent, who waits for it.

@@ -54,10 +54,13 @@ Status Executor::AddPlanned(const std::vector<HandlePtr>& operations, Watermarks
   Fill(operations, batch);
   if (carrier != nullptr) Gather(carrier, batch);
   for (auto& [job, sources] : batch->collectives_) {
-    if (carrier != nullptr && machine_ == nullptr && waiting_.empty()) {
+    const bool carried = carrier != nullptr;
+    if (machine_ != nullptr || !waiting_.empty()) {  // in the order in which all was decided
+      waiting_.push_back({job.spec, std::move(job.parts), carried});
+    } else if (carried) {
       Combine(&job);
-    } else {  // in the order in which all was decided
-      waiting_.push_back({job.spec, std::move(job.parts), carrier != nullptr});
+    } else {
+      HVD_RETURN_IF_ERROR(Begin({job.spec, std::move(job.parts), false}));
     }
     job.parts.clear();
   }

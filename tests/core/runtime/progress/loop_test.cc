@@ -124,6 +124,10 @@ class Driven {
 
   Queue& queue() { return queue_; }
   Loop& loop() { return *loop_; }
+  Waited WaitFor(const Handle& handle, int64_t timeout_us) {
+    const int64_t now = NowMicros();
+    return loop_->Wait(handle, now, now + timeout_us);
+  }
 
  private:
   inproc::Fabric fabric_{2};
@@ -139,7 +143,7 @@ TEST(Loop, NobodyDrivesWithoutWork) {
   Driven driven;
   EXPECT_TRUE(driven.loop().role() == Role::kNobody);
   const HandlePtr refused = driven.Submit(7);  // there is no such set
-  EXPECT_TRUE(driven.loop().Wait(*refused, kLimitUs) == Waited::kDone);
+  EXPECT_TRUE(driven.WaitFor(*refused, kLimitUs) == Waited::kDone);
   EXPECT_TRUE(driven.Becomes(Role::kNobody));
 }
 
@@ -149,7 +153,7 @@ TEST(Loop, TheBackgroundThreadDrivesWhatNobodyWaitsForUntilAWaiterTakesOver) {
   driven.loop().Notify();
   EXPECT_TRUE(driven.Becomes(Role::kBackgroundAsleep));
   std::thread waiter([&] {
-    while (!handle->done.load()) (void)driven.loop().Wait(*handle, kLimitUs);
+    while (!handle->done.load()) (void)driven.WaitFor(*handle, kLimitUs);
   });
   EXPECT_TRUE(driven.Becomes(Role::kWaiterAsleep));
   handle->done.store(true);
@@ -161,7 +165,7 @@ TEST(Loop, TheBackgroundThreadDrivesWhatNobodyWaitsForUntilAWaiterTakesOver) {
 TEST(Loop, AWaiterWhoseTimeIsUpLeavesTheWorkToTheBackgroundThread) {
   Driven driven;
   const HandlePtr handle = driven.Submit();
-  EXPECT_TRUE(driven.loop().Wait(*handle, 1000) == Waited::kTimeout);
+  EXPECT_TRUE(driven.WaitFor(*handle, 1000) == Waited::kTimeout);
   EXPECT_TRUE(driven.Becomes(Role::kBackgroundAsleep));
 }
 
@@ -176,7 +180,7 @@ TEST(Loop, TheLookForSignalsDoesNotDependOnWhoseTurnItIs) {
   std::vector<std::thread> others;
   for (int i = 0; i < 4; ++i) {
     others.emplace_back([&] {
-      while (!over) (void)driven.loop().Wait(*late, 10000);
+      while (!over) (void)driven.WaitFor(*late, 10000);
     });
   }
   std::thread submitter([&] {
@@ -187,7 +191,7 @@ TEST(Loop, TheLookForSignalsDoesNotDependOnWhoseTurnItIs) {
     }
   });
   for (int i = 0; i < 6; ++i) {
-    EXPECT_TRUE(driven.loop().Wait(*late, 1000000) == Waited::kInterrupted);
+    EXPECT_TRUE(driven.WaitFor(*late, 1000000) == Waited::kInterrupted);
   }
   over = true;
   submitter.join();
@@ -200,7 +204,7 @@ TEST(Loop, WhatIsSubmittedWhileItsSetGoesEndsOnce) {
   std::atomic<int> ends{0};
   const HandlePtr late = driven.Submit(0, [&](const Handle&) { ++ends; });
   driven.RemoveTheSet();
-  EXPECT_TRUE(driven.loop().Wait(*late, kLimitUs) == Waited::kDone);
+  EXPECT_TRUE(driven.WaitFor(*late, kLimitUs) == Waited::kDone);
   EXPECT_EQ(late->status.code(), Code::kInvalidArgument);
   EXPECT_TRUE(driven.Becomes(Role::kNobody));
   EXPECT_EQ(driven.queue().in_flight(), size_t{0});
