@@ -49,6 +49,7 @@ class Cell:
 
 
 ALL = ["torch==2.13.0", "tensorflow-cpu==2.21.0", "mxnet==1.9.1", "numpy==1.26.4", "ml-dtypes<0.6"]
+JAX = [f"tests/jx/test_jax_{name}.py" for name in ("matrix", "programs", "parts", "gradients", "training")]
 NO_FRAMEWORK = ["tests/unit", "tests/mp/test_no_framework.py"]
 CELLS = [
     Cell("all-numpy1.26", ("3.11", "3.10"), ALL, ["tests/mx", "tests/tf/test_tf_run_ranks.py"]),
@@ -69,6 +70,16 @@ CELLS = [
         ["tests/tf/test_tf_compiled.py", "tests/tf/test_tf_compiled_operations.py"],
         select=FEW_RANKS,
     ),
+    *[
+        Cell(
+            f"jax{version[:3]}",
+            ("3.12", "3.11", "3.10"),
+            [f"jax=={version}", "optax==0.2.5"],
+            JAX,
+            select=FEW_RANKS,
+        )
+        for version in ("0.5.3", "0.6.2")
+    ],
     *[Cell(f"core-{minor}", (minor,), ["numpy"], NO_FRAMEWORK) for minor in ("3.10", "3.12", "3.13", "3.14")],
 ]
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from many import resnet50
 from session import pin
+from sizes import resnet50
 
 import horovod.torch as hvd
 

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from gloo import gloo_group
 from samples import OURS, Row, interleave, load
 from session import Session, session
+from sizes import resnet50
 
 import horovod.torch as hvd
 
@@ -55,19 +56,6 @@ def buckets(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
         found[-1].append(tensor)
         filled += tensor.numel() * tensor.element_size()
     return found
-
-
-def resnet50() -> list[int]:
-    """Elements of each of the 161 parameters of ResNet-50, 25.6 million in all."""
-    sizes, inputs = [64 * 3 * 49, 64, 64], 64
-    for planes, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            sizes += [planes * inputs, planes, planes, planes * planes * 9, planes, planes]
-            sizes += [planes * 4 * planes, planes * 4, planes * 4]
-            if block == 0:
-                sizes += [planes * 4 * inputs, planes * 4, planes * 4]
-            inputs = planes * 4
-    return [*sizes, 2048 * 1000, 1000]
 
 
 def check(run: Session, step: Step, tensors: list[torch.Tensor]) -> None:

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import torch
-from many import resnet50
 from samples import seconds
 from session import pin
+from sizes import resnet50
 
 import horovod.torch as hvd
 
