@@ -31,7 +31,7 @@ SMALLEST = {"float16": 2.0**-24, "float8_e4m3fn": 2.0**-9, "float8_e5m2": 2.0**-
 
 def numbers(rank, dtype, shape, seed=0):
     """Random elements of every size that the type has."""
-    random = np.random.default_rng([seed, rank, DTYPES.index(dtype)])
+    random = np.random.default_rng([*np.ravel(seed), rank, DTYPES.index(dtype)])
     if dtype == "bool":
         return random.random(shape) < 0.5
     if dtype in INTEGERS:
