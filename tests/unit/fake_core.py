@@ -228,8 +228,8 @@ class FakeCore:
         request = self.pending.get(handle)
         return request is not None and request.complete and request.left != contents(request)
 
-    def run(self, *given, tag=0):
-        return self.wait(self.submit(*given, tag=tag))
+    def run(self, *given, **named):
+        return self.wait(self.submit(*given, **named))
 
     def gpu_serves(self, kind, dtype, op, prescale, postscale):
         return self.on_gpu is not None and self.on_gpu(kind, dtype, op, prescale, postscale)
