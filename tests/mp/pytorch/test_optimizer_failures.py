@@ -24,17 +24,15 @@ def failed_backward_passes():
         fail_in_backward(net)
         optimizer.zero_grad()
         train(net, optimizer, reference, alone, steps=2)
-    net, reference = mlp(), mlp()
-    optimizer = wrap(net)
-    if hvd.rank() == 0:  # the others hear of it, and make no step
-        fail_in_backward(net)
-        optimizer.zero_grad()
-    else:
-        loss_of(net, own_samples()).backward()
-        with pytest.raises(RuntimeError, match="backward pass failed on rank 0"):
-            optimizer.step()
-        optimizer.zero_grad()
-    train(net, optimizer, reference, sgd(reference), steps=2)
+        if hvd.rank() == 0:  # the others hear of it, and make no step
+            fail_in_backward(net)
+            optimizer.zero_grad()
+        else:
+            loss_of(net, own_samples()).backward()
+            with pytest.raises(RuntimeError, match="backward pass failed on rank 0"):
+                optimizer.step()
+            optimizer.zero_grad()
+        train(net, optimizer, reference, alone, steps=2)
 
 
 class TwoTables(nn.Module):
@@ -112,12 +110,28 @@ def failure_to_send(**options):
     assert len({*hvd.allgather_object(tuple(net[2].weight.flatten().tolist()))}) == 1
 
 
+def failure_to_send_for_another_optimizer():
+    """It ends one step, also where the optimizer that steps is not the one that sends."""
+    net = mlp()
+    optimizer, _newer = (wrap(net, compression=Unwilling) for _ in range(2))
+    for fails in (False, True, False):
+        net.zero_grad()
+        Unwilling.left = 2 if fails else 0
+        loss_of(net, own_samples()).backward()
+        if fails:
+            with pytest.raises(MemoryError if hvd.rank() == 0 else RuntimeError, match="could not be"):
+                optimizer.step()
+        else:
+            optimizer.step()
+
+
 def ranks_check():
     hvd.init()
     failed_backward_passes()
     failures_of_several_operations()
     failure_to_send()
     failure_to_send(groups=2)
+    failure_to_send_for_another_optimizer()
     return True
 
 

@@ -94,7 +94,7 @@ class Reducer(Generic[Tensor]):
             RuntimeError: other ranks make a step of them; on those, too.
             AssertionError: this one seems to have made a step of them before they were reduced.
         """
-        if any(bucket.stage in PENDING for bucket in self.buckets):
+        if self.stage is IN_PASS or any(bucket.stage in PENDING for bucket in self.buckets):
             if self.stage is IN_PASS:
                 with contextlib.suppress(Exception):  # that the step was given up
                     self.tell(self.buckets, given_up=FAILED)
@@ -240,7 +240,12 @@ class Reducer(Generic[Tensor]):
                 missing.update(variable for variable in bucket.members if variable.is_missing)
             if bucket.handle is None:
                 bucket.submit_incomplete()
-        complete_all(buckets)
+        try:
+            complete_all(buckets)
+        except Exception:  # told by now; the next step of these is perhaps another optimizer's
+            for reducer in makers_of(buckets):
+                reducer._set_news(given_up="")
+            raise
         return missing
 
     def take_back_zeros(self, buckets: list[Bucket[Tensor]], missing: set[Variable[Tensor]]) -> None:
