@@ -81,6 +81,23 @@ def test_tapes_after_a_join(run_ranks):
     run_ranks(2, tapes_after_a_join, timeout=120)
 
 
+def tapes_of_which_a_rank_has_made_none():
+    """Rank 1 has no data in the first epoch, and so has agreed on nothing."""
+    hvd.init()
+    parameters = [tf.Variable([1.0]) for _ in range(2)]
+    for epoch in range(3):
+        if hvd.rank() == 0 or epoch > 0:
+            with tf.GradientTape() as tape:
+                loss = tf.add_n(parameters)
+            gradients = hvd.DistributedGradientTape(tape).gradient(loss, parameters)
+            assert numbers(gradients) == [0.5 if epoch == 0 else 1.0] * 2
+        hvd.join()
+
+
+def test_tapes_of_which_a_rank_has_made_none(run_ranks):
+    run_ranks(2, tapes_of_which_a_rank_has_made_none, timeout=120)
+
+
 def tapes_that_add():
     hvd.init()
     first, second = tf.Variable([1.0]), tf.Variable([1.0])

@@ -66,8 +66,11 @@ class Agreement:
         """Whether the ranks of this job have agreed, before or after they joined."""
         return self._phase is not None and self._phase[0] == _job
 
-    def reach(self, facts: Facts) -> None:
+    def reach(self, facts: Facts) -> bool:
         """Compares ``facts`` with those of the other ranks; returns when all are equal.
+
+        Returns:
+            Whether all ranks took part: none had joined.
 
         Raises:
             TensorMismatchError: the ranks differ. The text is the same on every rank, and says which rank has
@@ -75,15 +78,17 @@ class Agreement:
             ValueError: another rank has refused.
             HorovodInternalError: a rank is gone.
         """
-        self._compare(facts, None)
+        ranks = self._compare(facts, None)
         self._phase = phase()
+        return ranks == self.process_set.size()
 
     def refuse(self, problem: str) -> NoReturn:
         """In place of ``reach``: this rank cannot make the object. ValueError, on all ranks."""
         self._compare({}, problem)
         raise ValueError(problem)
 
-    def _compare(self, facts: Facts, problem: str | None) -> None:
+    def _compare(self, facts: Facts, problem: str | None) -> int:
+        """Returns how many ranks took part."""
         number = check_process_set(self.process_set)
         digest = digest_of([self.subject, sorted(facts.items())])
         answers = exchange([self.number, digest, problem], _NAME, number)
@@ -95,6 +100,7 @@ class Agreement:
             raise TensorMismatchError(self._difference(facts, digests, number))
         self.number = max(theirs for theirs, *_ in answers.values())
         _count(self.process_set, self.subject, self.number)
+        return len(answers)
 
     def numbered(self, name: str) -> str:
         """``name`` for the first object of its kind, ``name#2`` for the second."""
@@ -121,11 +127,12 @@ class StepAgreement:
     in the same step. Descriptions are told apart by *keys*: values, equal where the facts are.
     """
 
-    __slots__ = ("_agreement", "_known")
+    __slots__ = ("_agreement", "_known", "_missed")
 
     def __init__(self, subject: str, process_set: ProcessSet = global_process_set) -> None:
         self._agreement = Agreement(subject, process_set)
         self._known: dict[Hashable, PresentGradients] = {}
+        self._missed: set[Hashable] = set()  # of these: by ranks that had joined
 
     def __reduce__(self) -> tuple[type[StepAgreement], tuple[str, ProcessSet]]:
         return StepAgreement, (self._agreement.subject, self._agreement.process_set)  # of a copy: anew
@@ -140,8 +147,13 @@ class StepAgreement:
         """
         if not self._agreement.reached_in_job:
             self._known.clear()
+        if not self._agreement.reached:
+            for missed in self._missed:
+                self._known.pop(missed, None)
+            self._missed.clear()
         if key not in self._known:
-            self._agreement.reach(facts())
+            if not self._agreement.reach(facts()):
+                self._missed.add(key)
             name = self.numbered(self._agreement.subject)
             self._known[key] = PresentGradients(name, self._agreement.process_set)
         return self._known[key]
