@@ -35,6 +35,24 @@ def failed_backward_passes():
         train(net, optimizer, reference, alone, steps=2)
 
 
+def failed_backward_pass_of_two_optimizers(groups, shared):
+    """The others hear of it once, by the first that forgets its gradients."""
+    net, reference = mlp(), mlp()
+    named = [(name, each) for name, each in net.named_parameters() if name in shared]
+    optimizers = [wrap(net, groups=groups)]
+    inner = torch.optim.SGD([each for _, each in named], lr=0.1)
+    optimizers.append(hvd.DistributedOptimizer(inner, named, groups=groups))
+    if hvd.rank() == 0:
+        fail_in_backward(net)
+    else:
+        loss_of(net, own_samples()).backward()
+        with pytest.raises(RuntimeError, match="backward pass failed on rank 0"):
+            optimizers[0].step()
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    train(net, optimizers[0], reference, sgd(reference), steps=2)
+
+
 class TwoTables(nn.Module):
     """A gradient that is made first, and two of tables, sparse or not, behind which a backward pass fails."""
 
@@ -128,6 +146,8 @@ def failure_to_send_for_another_optimizer():
 def ranks_check():
     hvd.init()
     failed_backward_passes()
+    failed_backward_pass_of_two_optimizers(1, ["0.weight", "0.bias", "2.weight", "2.bias"])
+    failed_backward_pass_of_two_optimizers(None, ["2.weight"])
     failures_of_several_operations()
     failure_to_send()
     failure_to_send(groups=2)

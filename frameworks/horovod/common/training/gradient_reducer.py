@@ -94,8 +94,10 @@ class Reducer(Generic[Tensor]):
             RuntimeError: other ranks make a step of them; on those, too.
             AssertionError: this one seems to have made a step of them before they were reduced.
         """
-        if self.stage is IN_PASS or any(bucket.stage in PENDING for bucket in self.buckets):
-            if self.stage is IN_PASS:
+        reached = [bucket for bucket in self.buckets if bucket.stage is not EMPTY]
+        has_failed = any(bucket.reducer.stage is IN_PASS for bucket in reached)
+        if has_failed or any(bucket.stage in PENDING for bucket in reached):
+            if has_failed:
                 with contextlib.suppress(Exception):  # that the step was given up
                     self.tell(self.buckets, given_up=FAILED)
             elif self._moved():
