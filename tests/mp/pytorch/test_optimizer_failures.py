@@ -111,10 +111,38 @@ class Unwilling(hvd.Compression.fp16):
         return super().compress(tensor)
 
 
+class UnwillingTwice(hvd.Compression.powersgd):
+    """Fails once, on rank 0, with a gradient that is not the first."""
+
+    def reduce(self, gradient, name, exchange):
+        Unwilling.left -= 1
+        if Unwilling.left == 0 and hvd.rank() == 0:
+            raise MemoryError("full")
+        return (yield from super().reduce(gradient, name, exchange))
+
+
+def failure_to_send_again():
+    """Rank 1 has no gradient of the last layer, and rank 0 cannot send its own when all have heard so."""
+    torch.manual_seed(0)
+    layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4, bias=False)])
+    optimizer = wrap(layers, compression=Unwilling)
+    for fails in (False, True, False):
+        optimizer.zero_grad()
+        hidden = layers[0](torch.ones(1, 4))
+        (hidden if fails and hvd.rank() else layers[1](hidden)).sum().backward()
+        Unwilling.left = 2 if fails else 0  # the bias, which is held, and what has left is sent again
+        if fails:
+            with pytest.raises((MemoryError, RuntimeError), match="could not be submitted"):
+                optimizer.step()
+        else:
+            optimizer.step()
+    assert len({*hvd.allgather_object(tuple(layers[1].weight.flatten().tolist()))}) == 1
+
+
 def failure_to_send(**options):
     """A gradient that one rank cannot compress is sent by none."""
     net = mlp()
-    optimizer = wrap(net, compression=Unwilling, **options)
+    optimizer = wrap(net, **{"compression": Unwilling, **options})
     for fails in (False, True, True, False):
         optimizer.zero_grad()
         Unwilling.left = 2 if fails else 0
@@ -151,6 +179,8 @@ def ranks_check():
     failures_of_several_operations()
     failure_to_send()
     failure_to_send(groups=2)
+    failure_to_send(groups=1, compression=UnwillingTwice)
+    failure_to_send_again()
     failure_to_send_for_another_optimizer()
     return True
 

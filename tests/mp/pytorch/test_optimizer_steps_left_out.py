@@ -54,6 +54,21 @@ def dropped_by_one_rank_of_two_optimizers():
     assert_equal(layers)
 
 
+def dropped_by_all_ranks_of_two_optimizers():
+    """What was dropped was not reduced, though a rank without a gradient cannot tell by itself."""
+    hvd.init()
+    layers, whole, head = layers_and_optimizer(1)
+    for number in range(3):
+        whole.zero_grad()
+        head.zero_grad()
+        backward(layers[:1] if number == 2 and hvd.rank() == 0 else layers)
+        if number == 1:
+            continue
+        whole.step()
+        head.step()
+    assert_equal(layers)
+
+
 def table_of_two_kinds():
     """A table whose gradient is withheld on the rank where it is sparse, and has left on the others."""
     torch.manual_seed(0)
@@ -156,6 +171,7 @@ def made_again_where_one_rank_used_a_layer():
     [
         dropped_by_one_rank_before_anything_is_known,
         dropped_by_one_rank_of_two_optimizers,
+        dropped_by_all_ranks_of_two_optimizers,
         learnt_by_one_rank_while_the_other_has_joined,
         rolled_back,
         made_again,

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from horovod.common.collective.compression import NoneCompressor
 from horovod.common.collective.tensor_glue import Tensor
 from horovod.common.exceptions import Notice
 from horovod.common.training.gradient_options import Groups, cut_into_groups
-from horovod.common.training.gradient_reductions import Steps, in_rounds
+from horovod.common.training.gradient_reductions import Steps, Unsent, in_rounds
 from horovod.common.training.gradient_status import (
     ALL_DROPPED,
     DENSE,
@@ -165,7 +165,7 @@ class Bucket(Generic[Tensor]):
             else:
                 self.handle = reductions.start([variable.dense_gradient()], self.name)
         except Exception as error:
-            self._take(self._failed(_named(error, self.members)))
+            self._take(self._failed(error))
 
     def submit_incomplete(self) -> None:
         """Sends off a bucket that was held, or of which some gradients never became due: parameters that this
@@ -199,10 +199,13 @@ class Bucket(Generic[Tensor]):
             else:
                 is_over = self._wait()
         except BaseException:
-            self._end_round()
+            self.reset()
             raise
         if is_over:
-            self._end_round()
+            # What is dropped or forgotten was not reduced: a step must still send something for it.
+            if self.users > 1 and not self.reducer.news.given_up:
+                self.rounds += 1
+            self.reset()
             if self.reducer.sparse_again:
                 for variable in self.members:
                     variable.make_sparse()
@@ -222,12 +225,6 @@ class Bucket(Generic[Tensor]):
         if self.handle is not None:
             self.reducer.reductions.ops.drop(self.handle)
 
-    def _end_round(self) -> None:
-        # What is merely forgotten, as by zero_grad, was not reduced: a step must still send something for it.
-        if self.users > 1:
-            self.rounds += 1
-        self.reset()
-
     def _note_members(self) -> None:
         self._is_plain = len(self.members) == 1 and self.reducer.reductions.compressor is NoneCompressor
 
@@ -240,7 +237,7 @@ class Bucket(Generic[Tensor]):
             if self.handle is not None:
                 self.reducer.reductions.finish(self.handle)
         except Notice as notice:
-            self._take(self._after(notice))
+            self._take(self._steps_to_go(notice))
             return False
         return True
 
@@ -249,38 +246,52 @@ class Bucket(Generic[Tensor]):
         few = self.members[:: 1 + len(self.members) // _SAMPLES]
         return [sample for variable in few if (sample := variable.sample()) is not None]
 
-    def _steps_to_go(self) -> Steps:
-        """The reduction where it takes more than one operation, or more than memory to send."""
-        try:
-            if not self._has_news():
+    def _steps_to_go(self, notice: Notice | None = None) -> Steps:
+        """The reduction where it takes more than one operation, or more than memory to send. ``notice``: what
+        came in place of the usual operation, if that was tried.
+        """
+        if notice is None and self._has_news():
+            kinds = [variable.kind for variable in self.members]
+            notice = yield from self._notice(notice_of(kinds, self.reducer.news))
+        while notice is None or (yield from self._hear(notice)):
+            try:
                 yield from self.reducer.reductions.send(self.name, self.members)
                 return
-            yield from self._notice(
-                notice_of([variable.kind for variable in self.members], self.reducer.news)
-            )
-        except Notice as notice:
-            yield from self._after(notice)
+            except Unsent as unsent:
+                yield from self._give_up(unsent.why)
+            except Notice as another:
+                notice = another
 
     def _failed(self, error: Exception) -> Steps:
-        """In place of a reduction that could not be started. Where nothing may be submitted no rank does."""
+        """In place of an operation that could not be started. Where nothing may be submitted no rank does."""
         yield None
         if self.reducer.refusal is None:
             with contextlib.suppress(Exception):  # the job is over: the others know
-                try:
-                    yield from self._notice(STATUS_FOLLOWS)
-                except Notice as notice:
-                    self.reducer.give_step_up(UNSENT)
-                    yield from self._after(notice)
-        raise error
+                yield from self._notice(STATUS_FOLLOWS)
+                yield from self._give_up(error)
+        raise _named(error, self.members)
 
-    def _notice(self, bits: int) -> Steps:
+    def _give_up(self, error: Exception) -> Steps:
+        """All ranks have heard that one of them, this one, could not send its part."""
+        self.reducer.give_step_up(UNSENT)
+        with contextlib.suppress(Exception):
+            handle = self._start_telling()
+            yield None
+            self._heard(handle)
+        raise _named(error, self.members)
+
+    def _notice(self, bits: int) -> Generator[int | None, None, Notice]:
         reductions = self.reducer.reductions
-        notice = reductions.ops.start_notice(self.name, bits, reductions.process_set)
+        handle = reductions.ops.start_notice(self.name, bits, reductions.process_set)
         yield None
-        reductions.ops.synchronize(notice)  # raises it
+        try:
+            reductions.ops.synchronize(handle)
+        except Notice as notice:
+            return notice
+        raise AssertionError("a notice is always heard")
 
-    def _after(self, notice: Notice) -> Steps:
-        """Some rank has news, or all have."""
+    def _hear(self, notice: Notice) -> Generator[int | None, None, bool]:
+        """Some rank has news, or all have. Returns whether any has a gradient."""
         found: list[int] | None = [notice.bits]
         if notice.bits not in SAY_IT_ALL:
             handle = self._start_telling()
@@ -288,8 +299,7 @@ class Bucket(Generic[Tensor]):
             found = found_kinds([variable.name for variable in self.members], self._heard(handle))
         elif notice.bits == ALL_DROPPED:
             found = None
-        if found is not None and self._learn(found):
-            yield from self.reducer.reductions.send(self.name, self.members)
+        return found is not None and self._learn(found)
 
     def _has_news(self) -> bool:
         is_told = self.reducer.take_news()
@@ -318,7 +328,7 @@ def _named(error: Exception, members: Sequence[Variable[Any]]) -> Exception:
     text = f"The gradient of parameter {names} could not be submitted: {error}"
     try:
         named = type(error)(text)
-    except TypeError:
+    except Exception:
         named = RuntimeError(text)
     named.__cause__ = error
     return named

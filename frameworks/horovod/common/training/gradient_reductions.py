@@ -9,6 +9,7 @@ and uncompressed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Generic
 
@@ -18,9 +19,11 @@ from horovod.common.collective.compression import Compressor, NoneCompressor, is
 from horovod.common.collective.exchange import CompressedReduction, Exchange
 from horovod.common.collective.handles import Entry, bytes_of
 from horovod.common.collective.tensor_glue import Purpose, Result, Spec, Tensor
+from horovod.common.exceptions import Notice
 from horovod.common.process_sets import check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum
 from horovod.common.training.gradient_options import GradientSettings
+from horovod.common.training.gradient_status import STATUS_FOLLOWS
 from horovod.common.training.gradient_variables import Travelling
 
 _ALLREDUCE = _core.ALLREDUCE
@@ -29,6 +32,14 @@ Steps = Generator[int | None, None, None]
 """Starts an operation, pauses, and waits for it when resumed; so on, until the results are in the gradients.
 Yields the operation's handle if it overwrites these.
 """
+
+
+class Unsent(Exception):
+    """In place of an operation that this rank could not start, it has sent a notice. ``why`` it could not."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(str(why))
+        self.why = why
 
 
 class Packed:
@@ -150,17 +161,37 @@ class GradientReductions(Generic[Tensor]):
 
     def send(self, name: str, bucket: Sequence[Travelling[Tensor]]) -> Steps:
         """Reduces the gradients of one bucket, all that takes. What goes first has its ``name``; the rest
-        follows when that has succeeded.
+        follows when that has succeeded. Raises Unsent on a rank that cannot send its part, Notice on the
+        others.
         """
         stateful = self.is_stateful
         alone = [each for each in bucket if stateful or each.is_sparse]
         dense = [each for each in bucket if each not in alone] if alone else bucket
         if dense:
-            yield from self._dense(name, dense)
+            yield from self._or_notice(name, self._dense(name, dense))
         else:
-            yield from self._alone(name, alone.pop(0))
+            yield from self._or_notice(name, self._alone(name, alone.pop(0)))
         if alone:
-            yield from in_rounds([_advance(self._alone(f"{name}.{each.name}", each)) for each in alone])
+            names = [f"{name}.{each.name}" for each in alone]
+            rest = [
+                self._or_notice(own, self._alone(own, each)) for own, each in zip(names, alone, strict=True)
+            ]
+            yield from in_rounds(map(_advance, rest))
+
+    def _or_notice(self, name: str, steps: Steps) -> Steps:
+        """``steps``, whose first operation is ``name``. If that cannot be started, the other ranks must not
+        wait for it.
+        """
+        try:
+            handle = next(steps)
+        except Exception as error:
+            notice = self.ops.start_notice(name, STATUS_FOLLOWS, self.process_set)
+            yield None
+            with contextlib.suppress(Notice):
+                self.ops.synchronize(notice)
+            raise Unsent(error) from error
+        yield handle
+        yield from steps
 
     def _dense(self, name: str, bucket: Sequence[Travelling[Tensor]]) -> Steps:
         gradients = [each.dense_gradient() for each in bucket]
@@ -225,9 +256,18 @@ def in_rounds(reductions: Iterable[Callable[[], bool]]) -> Iterator[None]:
 
 
 def finish_all(reductions: Iterable[Steps]) -> None:
-    """Brings reductions to their end, started or not; see ``in_rounds``."""
-    for _ in in_rounds(map(_advance, reductions)):
-        pass
+    """Brings reductions to their end, started or not; see ``in_rounds``. Where a rank cannot send its part it
+    raises why, and the others RuntimeError.
+    """
+    try:
+        for _ in in_rounds(map(_advance, reductions)):
+            pass
+    except Unsent as unsent:
+        raise unsent.why from None
+    except Notice:
+        raise RuntimeError(
+            "A gradient could not be submitted on another rank, so all ranks give this step up."
+        ) from None
 
 
 def _advance(steps: Steps) -> Callable[[], bool]:
