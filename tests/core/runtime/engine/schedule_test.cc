@@ -219,7 +219,8 @@ TEST(LearnedSchedule, IsLearnedAgainWhenStepsBecomeFaster) {
         }
         step.Wait();
       }
-      // On a busy machine fast steps are slow at times, too, and so are those that are learned then.
+      // On a busy machine fast steps are slow at times, too, and so are those that are learned
+      // then.
       uint64_t least = UINT64_MAX;
       for (int round = 0; round < 8; ++round) {
         Train(engine, rank, 3, 100);
