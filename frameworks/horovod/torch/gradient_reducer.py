@@ -17,7 +17,7 @@ from horovod.common.training.differences import Facts
 from horovod.common.training.gradient_buckets import EMPTY, Bucket, cut_into_buckets
 from horovod.common.training.gradient_options import GradientSettings, Groups, group_name
 from horovod.common.training.gradient_reducer import Reducer, makers_of
-from horovod.common.training.gradient_reductions import GradientReductions
+from horovod.common.training.gradient_reductions import GradientReductions, in_rounds
 from horovod.common.training.gradient_status import ABSENT, FROZEN, check_thawed
 from horovod.common.training.gradient_variables import AFTER_PASS, IN_PASS, REST
 from horovod.torch.bucket_owners import adopt, buckets_made_by, owners, retire, shared
@@ -156,10 +156,17 @@ class GradientReducer(Reducer[torch.Tensor]):
         for hook in self._outer:
             hook.remove()
         self._outer.clear()
-        if self.stage is IN_PASS:
-            self.stage = AFTER_PASS
-        if self._finish is not None and self.stage is not REST:
+        for _ in in_rounds([owner._pass_is_over for owner in owners if owner.stage is IN_PASS]):
+            pass
+
+    def _pass_is_over(self) -> bool:
+        """Called in the order in which the optimizers were made: the ranks may have had their gradients in
+        another one.
+        """
+        self.stage = AFTER_PASS
+        if self._finish is not None:
             self._finish()
+        return True
 
     def _in_outer_pass(self, _: object) -> None:
         """Called by what runs next after a pass within another one."""
