@@ -171,6 +171,35 @@ def failure_to_send_for_another_optimizer():
             optimizer.step()
 
 
+class Interrupted(hvd.Compression.fp16):
+    """As by Ctrl-C in a hook, once, on rank 0."""
+
+    comes = False
+
+    @classmethod
+    def compress(cls, tensor):
+        if cls.comes and hvd.rank() == 0:
+            cls.comes = False
+            raise KeyboardInterrupt
+        return super().compress(tensor)
+
+
+def interrupt_in_a_hook():
+    net = mlp()
+    optimizer = wrap(net, compression=Interrupted)
+    for interrupted in (False, True, False):
+        optimizer.zero_grad()
+        Interrupted.comes = interrupted
+        if interrupted:
+            with pytest.raises((KeyboardInterrupt, RuntimeError)):
+                loss_of(net, own_samples()).backward()
+                optimizer.step()
+        else:
+            loss_of(net, own_samples()).backward()
+            optimizer.step()
+    assert len({*hvd.allgather_object(tuple(net[2].weight.flatten().tolist()))}) == 1
+
+
 def ranks_check():
     hvd.init()
     failed_backward_passes()
@@ -181,6 +210,7 @@ def ranks_check():
     failure_to_send(groups=2)
     failure_to_send(groups=1, compression=UnwillingTwice)
     failure_to_send_again()
+    interrupt_in_a_hook()
     failure_to_send_for_another_optimizer()
     return True
 

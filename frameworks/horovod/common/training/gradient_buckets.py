@@ -166,6 +166,9 @@ class Bucket(Generic[Tensor]):
                 self.handle = reductions.start([variable.dense_gradient()], self.name)
         except Exception as error:
             self._take(self._failed(error))
+        except BaseException as error:  # of a signal handler: nobody knows what it has left undone
+            self._take(self._failed(RuntimeError(f"{type(error).__name__} came in between")))
+            raise
 
     def submit_incomplete(self) -> None:
         """Sends off a bucket that was held, or of which some gradients never became due: parameters that this
