@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from launch import Launcher
+from launch import Launcher, interrupted
 from load import within
 
 import horovod.jax as hvd
@@ -351,3 +351,23 @@ def test_a_program_that_ends_lets_its_steps_run(tmp_path: Path) -> None:
     process = launcher.start("-np", "2", sys.executable, str(tmp_path / "program.py"), JAX_PLATFORMS="cpu")
     done = launcher.finish(process, 60)
     assert (done.returncode, done.stdout) == (0, b"[0]<stdout>:1.0\n"), done.output
+
+
+WAITS = """
+import time
+import jax, jax.numpy as jnp
+import horovod.jax as hvd
+
+hvd.init()
+step = jax.jit(lambda x: hvd.allreduce(x))
+step(jnp.ones(4)).block_until_ready()
+print("ready", flush=True)
+if hvd.rank() == 1:
+    time.sleep(600)
+step(jnp.ones(4)).block_until_ready()
+"""
+
+
+def test_ctrl_c_ends_a_compiled_step(tmp_path: Path) -> None:
+    done = interrupted(WAITS, tmp_path / "program.py", 15, JAX_PLATFORMS="cpu")
+    assert done.returncode == 130, done.output

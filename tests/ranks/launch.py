@@ -119,6 +119,26 @@ class Launcher:
         return (folder for folder in Path("/proc").glob("[0-9]*") if carries(folder, self.marker))
 
 
+def interrupted(program: str, path: Path, seconds: float, **changes: str) -> Result:
+    """How a job of two ranks ends by Ctrl-C when both have printed "ready", and one more waits in a step for
+    the other. ``program``: its text, for which ``path`` is. Nothing may be left of it ``seconds`` later.
+    """
+    path.write_text(program)
+    launcher = Launcher()
+    process = launcher.start("-np", "2", sys.executable, str(path), **changes)
+    assert process.stdout is not None
+    seen = b""
+    while seen.count(b"ready") < 2:
+        line = process.stdout.readline()
+        assert line, seen + launcher.finish(process, 10).stderr
+        seen += line
+    time.sleep(0.5)  # until it waits
+    process.send_signal(signal.SIGINT)
+    result = launcher.finish(process, seconds)
+    launcher.wait_until_gone(1)
+    return result
+
+
 def alone(ranks: int) -> bytes:
     """What horovodrun says at the end of a job whose ``ranks`` do not call ``hvd.init()``."""
     return f"horovodrun: warning: {never_started(ranks)}\n".encode()

@@ -10,6 +10,7 @@ import check_compiled  # noqa: F401  # skips
 import numpy as np
 import pytest
 import tensorflow as tf
+from launch import interrupted
 from load import within
 from reference import differs
 from tensorflow_glue import TYPES, array, tensor
@@ -141,3 +142,23 @@ def test_a_rank_that_is_killed_is_named(run_ranks, tmp_path) -> None:
     for seen, text in (results[0], results[2]):
         assert "rank 1" in text and "died" in text, text
         assert seen - killed < within(SECONDS_UNTIL_NAMED), text
+
+
+WAITS = """
+import time
+import tensorflow as tf
+import horovod.tensorflow as hvd
+
+hvd.init()
+step = tf.function(lambda x: hvd.allreduce(x), jit_compile=True)
+step(tf.ones(4))
+print("ready", flush=True)
+if hvd.rank() == 1:
+    time.sleep(600)
+step(tf.ones(4))
+"""
+
+
+def test_ctrl_c_ends_a_compiled_step(tmp_path: Path) -> None:
+    done = interrupted(WAITS, tmp_path / "program.py", 15)
+    assert done.returncode == 130, done.output
