@@ -280,13 +280,9 @@ def join() -> tf.Tensor:
     """
     with _after_all_collectives():
         last = library.horovod_join()
-    if tf.executing_eagerly():
+    if tf.executing_eagerly():  # it would take a function of Python in a graph
         _basics.note_join()
-        return last
-    with tf.control_dependencies([last]):
-        noted = tf.py_function(_basics.note_join, [], [])
-    with tf.control_dependencies([noted]):
-        return tf.identity(last)
+    return last
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
