@@ -20,7 +20,7 @@ _owner_pid: int | None = None  # the process that called init; a forked child is
 _lent = False  # to torch.distributed: started for it, and the program itself has not called init
 _callbacks_before_shutdown: list[Callable[[], None]] = []
 _shutdown_callbacks: list[Callable[[], None]] = []
-_join_callbacks: list[Callable[[], None]] = []
+_joins = 0
 
 
 def before_shutdown(callback: Callable[[], None]) -> None:
@@ -33,17 +33,17 @@ def on_shutdown(callback: Callable[[], None]) -> None:
     _shutdown_callbacks.append(callback)
 
 
-def on_join(callback: Callable[[], None]) -> None:
-    """Runs ``callback`` on every rank when all have joined: those that did so early have made fewer steps,
-    and do not know what the others have learnt meanwhile.
+def joins() -> int:
+    """How often all ranks have joined: those that did so early have made fewer steps, and do not know what
+    the others have learnt meanwhile.
     """
-    _join_callbacks.append(callback)
+    return _joins
 
 
 def note_join() -> None:
     """All ranks have joined."""
-    for callback in _join_callbacks:
-        callback()
+    global _joins
+    _joins += 1
 
 
 def init(

@@ -35,7 +35,6 @@ from horovod.common.training.present_gradients import PresentGradients
 _NAME = "hvd.DistributedOptimizer() or its like: comparison"  # reserved; reports show it
 
 _job = 0  # changes with every shutdown: the ranks of the next job need not be the same
-_joins = 0  # changes whenever all ranks have joined
 _lock = threading.Lock()  # guards the counts
 _counts: weakref.WeakKeyDictionary[ProcessSet, dict[str, int]] = weakref.WeakKeyDictionary()
 
@@ -224,7 +223,7 @@ def phase() -> tuple[int, int]:
     """What changes with every shutdown, and whenever all ranks have joined: what the ranks know of each other
     and what they have counted holds no longer.
     """
-    return _job, _joins
+    return _job, basics.joins()
 
 
 def _counted(process_set: ProcessSet) -> dict[str, int]:
@@ -242,10 +241,4 @@ def _end_job() -> None:
     _job += 1
 
 
-def _note_join() -> None:
-    global _joins
-    _joins += 1
-
-
 basics.on_shutdown(_end_job)
-basics.on_join(_note_join)

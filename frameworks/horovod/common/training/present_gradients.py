@@ -33,16 +33,6 @@ class LocalVariable:
 
 OF_THIS_RANK = LocalVariable()
 
-_joins = 0  # changes whenever all ranks have joined
-
-
-def _note_join() -> None:
-    global _joins
-    _joins += 1
-
-
-basics.on_join(_note_join)
-
 
 class PresentGradients:
     """The slots that the ranks of ``process_set`` have in the steps of one training. ``name``: of the
@@ -57,7 +47,7 @@ class PresentGradients:
         self._process_set = process_set
         self._presence = Presence(byte_objects.operations, self._name, process_set)
         self._agreed: dict[frozenset[int], frozenset[int]] = {}
-        self._joins = _joins
+        self._joins = basics.joins()
 
     def ask(self, own: Collection[int], slots: int) -> int:
         """Tells the other ranks that this one has the slots ``own``, of so many, and asks for theirs. Returns
@@ -78,9 +68,9 @@ class PresentGradients:
         those expected, while the ranks ask each other, and then the others. What it was given and no rank
         has counts for nothing.
         """
-        if self._joins != _joins:  # who joined early does not know what the others have had since
+        if self._joins != basics.joins():  # who joined early does not know what the others have had since
             self.expected = self._last = frozenset()
-            self._joins = _joins
+            self._joins = basics.joins()
         at_once = self.expected
         question = self.ask(own, slots)
         try:
