@@ -22,7 +22,7 @@ from timelines import part_times
 import horovod.jax as hvd
 from horovod.xla import parts
 
-LAYERS, WIDTH, BATCH, STEPS = 161, 64, 512, 8
+LAYERS, WIDTH, BATCH, STEPS = 161, 64, 512, 40
 SECONDS_UNTIL_NAMED = 2.0
 
 
@@ -262,5 +262,6 @@ def test_the_first_gradients_travel_while_the_last_are_computed(run_ranks, tmp_p
     first = [min(times[step] for times in travels.values()) for step in range(STEPS)]
     last = [max(times[step] for times in submitted.values()) for step in range(STEPS)]
     overlapped = sum(early < late for early, late in zip(first, last, strict=True))
-    # A rank that gets no CPU during the other's backward pass leaves nothing to overlap with.
+    # A rank that gets no CPU during the other's backward pass leaves nothing to overlap with:
+    # on a busy machine that may be most of the steps.
     assert overlapped >= 3, f"{overlapped} of {STEPS} steps"

@@ -7,7 +7,7 @@ import torch
 
 import horovod.torch as hvd
 
-STEPS = 8
+STEPS = 40
 
 
 def ranks_train() -> None:
@@ -50,5 +50,6 @@ def test_the_first_allreduce_of_a_step_starts_before_the_last_gradient_exists(
     first_allreduce = [min(times[step] for times in started.values()) for step in range(STEPS)]
     last_gradient = [max(times[step] for times in submitted.values()) for step in range(STEPS)]
     overlapped = sum(first < last for first, last in zip(first_allreduce, last_gradient, strict=True))
-    # A rank that gets no CPU during the other's backward pass leaves nothing to overlap with.
+    # A rank that gets no CPU during the other's backward pass leaves nothing to overlap with:
+    # on a busy machine that may be most of the steps.
     assert overlapped >= 3, f"{overlapped} of {STEPS} steps"

@@ -18,7 +18,7 @@ import horovod.tensorflow as hvd
 from horovod.xla import parts
 
 SIZES = (3, 40, 0, 7, 20)
-LAYERS, WIDTH, BATCH, STEPS = 161, 64, 512, 8
+LAYERS, WIDTH, BATCH, STEPS = 161, 64, 512, 40
 
 
 def compiled(function: Any) -> Any:
@@ -139,5 +139,6 @@ def test_the_first_gradients_travel_while_the_last_are_computed(run_ranks, tmp_p
     first_travels = [min(times[step] for times in travels.values()) for step in range(STEPS)]
     last_submitted = [max(times[step] for times in submitted.values()) for step in range(STEPS)]
     overlapped = sum(early < late for early, late in zip(first_travels, last_submitted, strict=True))
-    # A rank that gets no CPU during the other's backward pass leaves nothing to overlap with.
+    # A rank that gets no CPU during the other's backward pass leaves nothing to overlap with:
+    # on a busy machine that may be most of the steps.
     assert overlapped >= 3, f"{overlapped} of {STEPS} steps"
