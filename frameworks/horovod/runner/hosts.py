@@ -61,7 +61,7 @@ def parse(text: str) -> list[Host]:
         if match is None or not _is_count(match["slots"]):
             advice = "write for example -H localhost:2, and an IPv6 address in brackets, -H [fe80::1]:2"
             raise HostsError(f"{where}: {entry!r} is not host:slots; {advice}")
-        found.append(Host(_checked(where, match["name"]), _count(where, match["slots"])))
+        found.append(Host(checked_name(where, match["name"]), _count(where, match["slots"])))
     return _merged(found, f"{where} has no slots; write for example -H localhost:2")
 
 
@@ -103,6 +103,17 @@ def allocate(hosts: Sequence[Host], np: int) -> list[Placement]:
     return _placed([host.name for host in hosts], sizes)
 
 
+def checked_name(where: str, name: str) -> str:
+    """The name of a host, or its address without brackets. Raises HostsError, which says ``where``."""
+    if name.startswith("["):
+        return _address(where, name[1:-1])
+    if len(name) > _MOST_NAME or _NAME.fullmatch(name) is None:
+        user, at, host = name.partition("@")
+        advice = f"; write User {user} under Host {host} in ~/.ssh/config, and {host} here" if at else ""
+        raise HostsError(f"{where}: {name!r} is not the name of a host{advice}")
+    return name
+
+
 def by_host(placements: Iterable[Placement]) -> dict[str, list[Placement]]:
     """The placements of each host, in their order."""
     found: dict[str, list[Placement]] = {}
@@ -133,15 +144,22 @@ def select(
     Raises:
         HostsError: there is no such host, or none is left.
     """
-    own = {same(host.name) for host in hosts}
-    listed = ",".join(host.name for host in hosts[:8]) + (",..." if len(hosts) > 8 else "")
-    if absent := [name for name in include or () if same(name) not in own]:
-        raise HostsError(f"--include {','.join(absent)}: no host of this job is called so; it has {listed}")
-    wanted = own if include is None else set(map(same, include))
+    check_names("--include", include or (), hosts, same)
+    wanted = {same(name) for name in ([host.name for host in hosts] if include is None else include)}
     found = [host for host in hosts if same(host.name) in wanted - set(map(same, exclude))]
     if not found:
-        raise HostsError(f"--exclude {','.join(exclude)}: no host is left of {listed}")
+        raise HostsError(f"--exclude {','.join(exclude)}: no host is left of {_listed(hosts)}")
     return found
+
+
+def check_names(
+    option: str, names: Iterable[str], hosts: Sequence[Host], same: Callable[[str], str] = str.lower
+) -> None:
+    """Raises HostsError where ``option`` names a host that is none of ``hosts``."""
+    own = {same(host.name) for host in hosts}
+    if absent := [name for name in names if same(name) not in own]:
+        called = f"{option} {','.join(absent)}: no host of this job is called so"
+        raise HostsError(f"{called}; it has {_listed(hosts)}")
 
 
 def narrow(
@@ -221,7 +239,7 @@ def _of_line(where: str, line: str, words: Sequence[str]) -> Host:
     slots = fields.get("slots", "1" if slots is None else slots)
     if not _is_count(slots):
         raise HostsError(f'{where}: {line!r} has no number of slots; write for example "localhost slots=2"')
-    return Host(_checked(where, match["name"]), _count(where, slots))
+    return Host(checked_name(where, match["name"]), _count(where, slots))
 
 
 def _fields(text: str) -> dict[str, str] | None:
@@ -234,17 +252,6 @@ def _fields(text: str) -> dict[str, str] | None:
         elif not (_LIMIT.fullmatch(key) and _is_count(value)):
             return None
     return values
-
-
-def _checked(where: str, name: str) -> str:
-    """The name of a host, or its address without brackets."""
-    if name.startswith("["):
-        return _address(where, name[1:-1])
-    if len(name) > _MOST_NAME or _NAME.fullmatch(name) is None:
-        user, at, host = name.partition("@")
-        advice = f"; write User {user} under Host {host} in ~/.ssh/config, and {host} here" if at else ""
-        raise HostsError(f"{where}: {name!r} is not the name of a host{advice}")
-    return name
 
 
 def _address(where: str, text: str) -> str:
@@ -280,6 +287,10 @@ def _merged(hosts: Iterable[Host], complaint: str) -> list[Host]:
     if not found:
         raise HostsError(complaint)
     return found
+
+
+def _listed(hosts: Sequence[Host]) -> str:
+    return ",".join(host.name for host in hosts[:8]) + (",..." if len(hosts) > 8 else "")
 
 
 def _many(count: int, noun: str) -> str:

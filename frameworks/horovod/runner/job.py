@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .ending import GRACE_SECONDS, Ending
@@ -87,8 +87,9 @@ class OtherLauncher:
 @dataclass(frozen=True)
 class Job:
     """``work`` is what each host runs, but for what differs among hosts. ``variables`` are those of all
-    ranks, beside what they inherit. ``timeout``: seconds after which the job ends anyhow. ``restarts``: how
-    often all ranks of a job that is not elastic may be started again. ``call``: what horovod.run needs.
+    ranks, beside what they inherit, and ``of_hosts``, by host, those of the ranks there, which count more.
+    ``timeout``: seconds after which the job ends anyhow. ``restarts``: how often all ranks of a job that is
+    not elastic may be started again. ``call``: what horovod.run needs.
     """
 
     work: Work
@@ -103,6 +104,7 @@ class Job:
     launcher: OtherLauncher | None = None
     warnings: Sequence[str] = ()
     call: "Call | None" = None
+    of_hosts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:

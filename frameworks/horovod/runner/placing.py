@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from . import allocations, hosts, launchers, limits, meeting
 from .allocations import Allocation
-from .command_line import values
+from .command_line import exports, values
 from .command_line.origins import COMMAND_LINE
 from .hosts import Host, HostsError
 
@@ -202,7 +202,8 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
         _refuse_choice(arguments)
         found = [_own_host(np, per_node)]
     if arguments.include is not None or arguments.exclude is not None:
-        found = hosts.select(found, arguments.include, arguments.exclude or (), _identity)
+        found = hosts.select(found, arguments.include, arguments.exclude or (), launchers.identity)
+    hosts.check_names("-x", exports.of_hosts(arguments.env or {}), found, launchers.identity)
     return hosts.narrow(launchers.united(found), np, nnodes, per_node)
 
 
@@ -216,10 +217,6 @@ def _allocated(
     if per_node is None and np is not None and (nnodes or len(found) == 1):
         per_node = math.ceil(np / (nnodes or 1))
     return [Host(host.name, max(host.slots, per_node or 0)) for host in found]
-
-
-def _identity(name: str) -> str:
-    return "localhost" if launchers.is_this_host(name) else name.lower()
 
 
 def _refuse_choice(arguments: argparse.Namespace) -> None:
@@ -244,6 +241,8 @@ def _check_controller(arguments: argparse.Namespace) -> None:
         if getattr(arguments, name) and uses_mpi(arguments):
             option = f"--{name.replace('_', '-')}"
             raise HostsError(f"{option}: mpirun and jsrun start ranks in their own ways; leave it out")
+    if exports.of_hosts(arguments.env or {}) and uses_mpi(arguments):
+        raise HostsError("-x HOST:NAME: mpirun and jsrun give all ranks the same variables; leave HOST out")
     for name in ("remote_shell", "rendezvous"):
         if getattr(arguments, name) is not None and uses_mpi(arguments):
             option = f"--{name.replace('_', '-')}"

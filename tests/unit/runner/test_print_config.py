@@ -7,7 +7,7 @@ import pytest
 
 from horovod.runner import launch
 from horovod.runner.command_line import options, origins, parser
-from horovod.runner.command_line.exports import IDENTITY, assignment
+from horovod.runner.command_line.exports import IDENTITY, assignment, of_all, of_hosts
 from horovod.runner.launch import parse_args
 
 
@@ -67,11 +67,14 @@ def test_exported_variables_come_first_and_keep_their_values_to_themselves(
 ) -> None:
     monkeypatch.setenv("TOKEN", "planted")
     file.write_text("env: {SEED: 1, HOROVOD_LOG_LEVEL: info, TOKEN: null}\n")
-    line = "--config-file job.yaml -np 2 --log-level error -x HOROVOD_LOG_LEVEL=debug -x A=b=c"
+    line = (
+        "--config-file job.yaml -np 2 --log-level error -x HOROVOD_LOG_LEVEL=debug -x A=b=c -x localhost:A=d"
+    )
     found = rows_of(line)
     assert found["--log-level"] == ("debug", "command line")
     assert found["SEED"] == (None, "config file job.yaml") and found["A"] == (None, "command line")
     variables = options.environment(parse_args([*line.split(), "prog"]))
+    assert found["localhost:A"] == (None, "command line")
     assert variables == {"HOROVOD_LOG_LEVEL": "debug", "A": "b=c", "SEED": "1", "TOKEN": "planted"}
 
 
@@ -103,6 +106,14 @@ def test_it_is_printed_for_people_and_for_programs(
         ("=b", "is no name"),
         ("A B=c", "is no name"),
         ("ABSENT", "ABSENT is not set here"),
+        ("node1:ABSENT", "write node1:ABSENT=VALUE"),
+        (":A=b", "'' is not the name of a host"),
+        ("a b:A=c", "is not the name of a host"),
+        ("node1:A:B=c", "'node1:A' is not the name of a host"),
+        ("fe80::1:A=b", "is not the name of a host"),
+        ("node1:=b", "'' is no name"),
+        ("node1:HOROVOD_SECRET_KEY=00", "by a safer way"),
+        ("node1:HOROVOD_RANK=0", "says who a rank is"),
         ("HOROVOD_SECRET_KEY=00", "by a safer way"),
         ("HOROVOD_SECRET_FILE", "by a safer way"),
         ("_HOROVOD_SECRET_KEY=x", "by a safer way"),
@@ -123,3 +134,12 @@ def test_variables_that_cannot_be_passed_on(
 def test_a_name_alone_has_the_callers_value() -> None:
     assert assignment("A", {"A": "1"}) == ("A", "1")
     assert assignment("A=", {"A": "1"}) == ("A", "")
+    assert assignment("node1:A", {"A": "1"}) == ("node1:A", "1")
+
+
+def test_variables_of_one_host() -> None:
+    given = dict(
+        assignment(each, {}) for each in ("A=1", "node1:A=x:y", "[fe80::1]:A=3", "node1:B=", "C=D:E")
+    )
+    assert of_all(given) == {"A": "1", "C": "D:E"}
+    assert of_hosts(given) == {"node1": {"A": "x:y", "B": ""}, "fe80::1": {"A": "3"}}

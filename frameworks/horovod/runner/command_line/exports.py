@@ -1,9 +1,11 @@
-"""The variables that -x passes on to the ranks, and those that nobody may pass on."""
+"""The variables that -x passes on to the ranks, of all hosts or of one, and those that nobody may pass on."""
 
 import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
+
+from ..hosts import checked_name
 
 # Who a process is in its job, and the way to its launcher: of one rank, and of one job.
 IDENTITY = (
@@ -17,12 +19,16 @@ _SECRET = "HOROVOD_SECRET_"
 
 
 def assignment(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    """The variable of ``-x NAME=VALUE``, or of ``-x NAME``, which takes its value from ``environ``.
+    """The variable of ``-x NAME=VALUE``, or of ``-x NAME``, which takes its value from ``environ``. What is
+    for the ranks of one host, ``-x HOST:NAME``, keeps its host in front; see ``of_hosts``.
 
     Raises:
         ValueError: this is no name, or the launcher gives the variable itself, or it is not set.
     """
-    name, equals, value = text.partition("=")
+    key, equals, value = text.partition("=")
+    host, _, name = key.rpartition(":")
+    if ":" in key:
+        checked_name(repr(text), host)
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"{name!r} is no name of a variable; write NAME or NAME=VALUE")
     if name.lstrip("_").startswith(_SECRET):
@@ -30,10 +36,25 @@ def assignment(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
     if name in IDENTITY:
         raise ValueError(f"{name} says who a rank is, and horovodrun sets it")
     if equals:
-        return name, value
+        return key, value
     if name not in environ:
-        raise ValueError(f"{name} is not set here; set it, or write {name}=VALUE")
-    return name, environ[name]
+        raise ValueError(f"{name} is not set here; set it, or write {key}=VALUE")
+    return key, environ[name]
+
+
+def of_all(exported: Mapping[str, str]) -> dict[str, str]:
+    """The variables that ranks on every host get."""
+    return {key: value for key, value in exported.items() if ":" not in key}
+
+
+def of_hosts(exported: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """By host: those that only the ranks there get, in addition or instead."""
+    found: dict[str, dict[str, str]] = {}
+    for key, value in exported.items():
+        host, colon, name = key.rpartition(":")
+        if colon:
+            found.setdefault(checked_name("-x", host), {})[name] = value
+    return found
 
 
 class Export(argparse.Action):

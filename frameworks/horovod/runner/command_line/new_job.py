@@ -9,7 +9,7 @@ from ..ending import GRACE_SECONDS
 from ..job import Elastic, Job, OtherLauncher, Output, Reach
 from ..nodes import binding, remote_shell
 from ..nodes.node import Work
-from . import options, values
+from . import exports, options, values
 
 if TYPE_CHECKING:
     from ..call.call import Call
@@ -47,6 +47,7 @@ def new_job(
         _other_launcher(arguments, environ) if placing.uses_mpi(arguments) else None,
         arguments.warnings,
         call,
+        exports.of_hosts(arguments.env or {}),
     )
 
 

@@ -6,7 +6,7 @@ import os
 from horovod.bootstrap.start_settings import HOST_SECONDS, HOST_TIMEOUT_VARIABLE, START_TIMEOUT_VARIABLE
 
 from ..timeouts import ELASTIC_SECONDS, ELASTIC_VARIABLE, START_SECONDS
-from . import values
+from . import exports, values
 from .compatible import COMPATIBLE
 from .option import Option, Table, Value
 from .tunables import TUNABLES
@@ -37,8 +37,8 @@ _MOST_USED = (
     ),
     Option(
         "-x --env",
-        "set NAME for the ranks; without VALUE, as it is set here (may be repeated)",
-        ("NAME[=VALUE]", str),
+        "set NAME for the ranks, or those of HOST; without VALUE, as it is set here (may be repeated)",
+        ("[HOST:]NAME[=VALUE]", str),
         adds=True,
     ),
     Option(
@@ -277,10 +277,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
 
 
 def environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """The variables that the given options set for the ranks; what -x says comes first."""
+    """The variables that the given options set for all ranks; what -x says comes first."""
     carried = sorted({(option.attribute, option.variable) for option in OPTIONS if option.variable})
     given = {variable: getattr(arguments, attribute) for attribute, variable in carried}
     variables = {name: str(value) for name, value in given.items() if value is not None}
     if arguments.timeout is not None:
         variables[_FAULTHANDLER] = os.environ.get(_FAULTHANDLER, "1")
-    return variables | (arguments.env or {})
+    return variables | exports.of_all(arguments.env or {})

@@ -104,7 +104,8 @@ def rows(
         elif option.no_effect and dest in arguments.origins:
             yield Row(option.flags, None, f"no effect: {option.no_effect}", arguments.origins[dest])
     for name, text in sorted(arguments.env.items()):
-        yield Row("--env", name, text if name.startswith(_SHOWN) else None, arguments.origins[_export(name)])
+        is_shown = name.rpartition(":")[2].startswith(_SHOWN)
+        yield Row("--env", name, text if is_shown else None, arguments.origins[_export(name)])
 
 
 def _value(

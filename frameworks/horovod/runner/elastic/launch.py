@@ -197,7 +197,7 @@ class _Parts:
         if is_this_host(host) and self._way(host) is None:
             node = self._cluster.local(host, self._supervisor)
             inherited = {"MASTER_ADDR": endpoints.LOOPBACK, **_without_identity(os.environ)}
-            node.start(self._work({**self._cluster.inheritance(inherited), "PYTHONUNBUFFERED": "1"}))
+            node.start(self._work({**self._cluster.inheritance(inherited, host), "PYTHONUNBUFFERED": "1"}))
             return node, None
         reached = (node for node in self._remotes if node.host == host and not node.is_lost)
         remote = next(reached, None) or self._new_remote(host)
@@ -218,7 +218,7 @@ class _Parts:
 
     def _begin(self, node: RemoteNode) -> None:
         number = {JOB_VARIABLE: self._cluster.number_at(node.host)}
-        work = self._work({**self._cluster.variables, **number, "PYTHONUNBUFFERED": "1"})
+        work = self._work({**self._cluster.variables_at(node.host), **number, "PYTHONUNBUFFERED": "1"})
         node.on_notice = lambda is_given: self._policy.noticed(node.host, is_given)
         inherited = _without_identity(os.environ)
         node.start(work, self._cluster.secret, working_directory(), inherited, self._supervisor)

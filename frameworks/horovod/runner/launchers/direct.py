@@ -147,7 +147,7 @@ class _Start:
         """Starts the ranks on all hosts."""
         nodes: list[Node] = []
         for host, places in self.by_node():
-            work = replace(self._job.work, environment=self.hosts.variables, placements=places)
+            work = replace(self._job.work, environment=self.hosts.variables_at(host), placements=places)
             nodes.append(
                 self._start_here(host, work, supervisor)
                 if host not in self._remotes
@@ -167,7 +167,7 @@ class _Start:
         inherited = dict(os.environ)
         forget_launchers(inherited)
         node = self.hosts.local(host, supervisor)
-        environment = self.hosts.inheritance(inherited)
+        environment = self.hosts.inheritance(inherited, host)
         node.start(replace(work, environment=environment))
         return node
 

@@ -1,8 +1,8 @@
 """The hosts of one job, static or elastic: the ways to them, and what all processes there have in common."""
 
-import collections
 import os
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from ..nodes.node import Events
 from ..nodes.remote import RemoteNode
 from ..nodes.route import Route
 from ..nodes.way import PATIENCE, Way
-from . import is_this_host
+from . import identity, is_this_host
 from .setup import Stage
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class JobHosts:
         self._complaints = stage.sinks[1]
         self._stack = stage.stack
         self._number = secrets.token_hex(8)
-        self._logins: collections.Counter[str] = collections.Counter()  # by host
+        self._logins: Counter[str] = Counter()  # by host
         self.welcome = self._new_welcome()
         self.secret = (
             secrets.token_bytes(secret.SECRET_BYTES) if self.welcome is None else self.welcome.secret
@@ -109,16 +109,24 @@ class JobHosts:
         self._stack.callback(node.close)
         return node
 
-    def inheritance(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """What processes of this host get: ``inherited`` without the secret of a job that this one is started
-        in, the variables of this one, and the way to its secret.
+    def variables_at(self, host: str) -> dict[str, str]:
+        """Those of the processes on one host."""
+        found = dict(self.variables)
+        for name, own in self._job.of_hosts.items():
+            if identity(name) == identity(host):
+                found |= own
+        return found
+
+    def inheritance(self, inherited: Mapping[str, str], host: str) -> dict[str, str]:
+        """What processes of this host, which the job calls ``host``, get: ``inherited`` without the secret of
+        a job that this one is started in, the variables of this one, and the way to its secret.
         """
         if self._offered is None:
             self._offered = secret.offer(self.secret)
             self._stack.callback(self._offered.close)
         own = dict(inherited)
         secret.remove(own)
-        return {**own, **self.variables, **self._offered.variables}
+        return {**own, **self.variables_at(host), **self._offered.variables}
 
     def store(self, key: bytes, size: int, remotes: Sequence[RemoteNode] | None) -> StoreServer:
         """A new one for ``size`` ranks that prove ``key``, where those on ``remotes`` reach it; None: all are
