@@ -4,6 +4,7 @@ horovodrun tells them of itself.
 
 from collections.abc import Mapping, MutableMapping
 
+from . import variables
 from .sources import TORCHRUN_MARKS, is_within_a_rank
 from .text import shown
 
@@ -12,11 +13,12 @@ STORE_VARIABLE = "HOROVOD_STORE_ADDR"
 HOST_TIMEOUT_VARIABLE = "HOROVOD_HOST_TIMEOUT"
 HOST_SECONDS = 30.0
 """For so long a connection between the launcher and another host may be away, by default."""
+RANK_SECONDS = 30.0
+"""For so long ranks wait for each other at the start, by default."""
 ADDRESS_VARIABLE, WORKER_VARIABLE = "HOROVOD_ELASTIC_ADDR", "HOROVOD_ELASTIC_WORKER"
 # The defaults of the core.
 _STAGING = {"HOROVOD_SHM_CHUNK_BYTES": 131072, "HOROVOD_SHM_STAGING_SLOTS": 4, "HOROVOD_ENCRYPT": 0}
 _TRANSPORTS = ("auto", "shm", "tcp")
-_DEFAULT_START_TIMEOUT = 30.0
 
 
 def wiring(environment: Mapping[str, str]) -> str:
@@ -42,20 +44,13 @@ def staging(environment: Mapping[str, str]) -> str:
 
 
 def start_timeout(environment: Mapping[str, str]) -> float:
-    """In seconds. Raises ValueError for what is no number."""
-    from horovod import _core
-
-    text = environment.get(START_TIMEOUT_VARIABLE, "")
-    _core.check_setting(START_TIMEOUT_VARIABLE, text)
-    return float(text or _DEFAULT_START_TIMEOUT)
+    """In seconds. Raises ValueError for what is no such number."""
+    return variables.seconds(START_TIMEOUT_VARIABLE, environment, RANK_SECONDS)
 
 
 def host_timeout(environment: Mapping[str, str]) -> float:
     """Seconds for which the launcher may be silent; of a value that is no number, the launcher says so."""
-    try:
-        return float(environment.get(HOST_TIMEOUT_VARIABLE) or HOST_SECONDS)
-    except ValueError:
-        return HOST_SECONDS
+    return variables.usable_seconds(HOST_TIMEOUT_VARIABLE, environment, HOST_SECONDS)
 
 
 def is_elastic(environment: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, MutableMapping
 from .text import escaped, shown
 
 _PREFIX = "HOROVOD_"
+_MOST_SECONDS = 1e12
 
 # Of the launcher, and of a rank, which alone read them.
 _OWN = (
@@ -56,6 +57,33 @@ def flag(variable: str, default: bool = False, environ: Mapping[str, str] = os.e
     if text in {"true", "yes", "on"} or text.lstrip("+-").isdecimal():
         return not text.lstrip("+-").isdecimal() or int(text) > 0
     return default and text not in {"false", "no", "off"}
+
+
+def seconds(name: str, environ: Mapping[str, str], default: float) -> float:
+    """A time that a variable says, in the range that the core's table has for it. Raises ValueError for a
+    value that is none.
+    """
+    text = environ.get(name, "")
+    if not text:
+        return default
+    from horovod import _core
+
+    _core.check_setting(name, text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < _MOST_SECONDS:
+        raise ValueError(f"{name}: {text!r} is no number of at least 0")
+    return value
+
+
+def usable_seconds(name: str, environ: Mapping[str, str], default: float) -> float:
+    """The same, for those who leave it to others to say that a value is none: the default holds then."""
+    try:
+        return seconds(name, environ, default)
+    except ValueError:
+        return default
 
 
 def defaults() -> dict[str, str]:

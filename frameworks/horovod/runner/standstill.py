@@ -3,6 +3,8 @@
 import collections
 from collections.abc import Callable, Collection, Mapping
 
+from horovod.bootstrap.variables import usable_seconds
+
 LOOKS = 5
 """So many may pass: about as long as ranks wait for a silent one."""
 _PERIOD_SECONDS = 1.0
@@ -12,10 +14,7 @@ _DEFAULT_SECONDS = 600.0
 
 def looks_of(environ: Mapping[str, str]) -> int:
     """As many as the user waits for a stopped rank."""
-    try:
-        seconds = float(environ.get(_VARIABLE) or _DEFAULT_SECONDS)
-    except ValueError:  # the ranks say so
-        seconds = _DEFAULT_SECONDS
+    seconds = usable_seconds(_VARIABLE, environ, _DEFAULT_SECONDS)  # of a value that is none, ranks say so
     return max(LOOKS, int(seconds / _PERIOD_SECONDS) - 1)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from horovod.bootstrap.start_settings import HOST_SECONDS, HOST_TIMEOUT_VARIABLE, START_TIMEOUT_VARIABLE
+from horovod.bootstrap.variables import seconds, usable_seconds
 
 ELASTIC_VARIABLE = "HOROVOD_ELASTIC_TIMEOUT"
 START_SECONDS = 30.0
@@ -12,30 +13,16 @@ ELASTIC_SECONDS = 600.0
 
 def lost_seconds(environ: Mapping[str, str], default: float = HOST_SECONDS) -> float:
     """For how long the connection to a host may be away. Raises ValueError for what is no number."""
-    return _seconds(HOST_TIMEOUT_VARIABLE, environ, default)
+    return seconds(HOST_TIMEOUT_VARIABLE, environ, default)
 
 
 def elastic_seconds(environ: Mapping[str, str]) -> float:
     """For how long an elastic job may be without enough ranks. Raises ValueError for what is no number."""
-    return _seconds(ELASTIC_VARIABLE, environ, ELASTIC_SECONDS)
+    return seconds(ELASTIC_VARIABLE, environ, ELASTIC_SECONDS)
 
 
 def start_seconds(environ: Mapping[str, str]) -> float | None:
     """What hosts have to come; None: nobody has said it. What is no such number has no effect, and the ranks
     say so.
     """
-    try:
-        return _seconds(START_TIMEOUT_VARIABLE, environ, 0.0) or None
-    except ValueError:
-        return None
-
-
-def _seconds(name: str, environ: Mapping[str, str], default: float) -> float:
-    text = environ.get(name)
-    try:
-        value = float(text or default)
-    except ValueError:
-        raise ValueError(f"{name}: {text!r} is no number") from None
-    if not 0 <= value < 1e12:
-        raise ValueError(f"{name}: {text} is not a number of at least 0")
-    return value
+    return usable_seconds(START_TIMEOUT_VARIABLE, environ, 0.0) or None

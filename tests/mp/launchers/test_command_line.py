@@ -164,3 +164,21 @@ def test_what_has_no_effect_is_a_warning(job: Launcher) -> None:
     result = job.finish(job.start("-np", "1", "--num-nccl-streams", "2", "--reset-limit=3", "true"), 30)
     assert result.returncode == 0 and result.output.count("horovodrun: warning: ") == 2, result.output
     assert "warning: --num-nccl-streams has no effect: this version does not steer NCCL" in result.output
+
+
+STARTS_LATE = """
+import os, time
+import plain_horovod as hvd
+time.sleep(1.0 * int(os.environ["HOROVOD_RANK"]))
+hvd.init()
+"""
+
+
+def test_times_that_are_none_end_no_job() -> None:
+    """The launcher takes the default, as the ranks do, which say so."""
+    settings = {"HOROVOD_START_TIMEOUT": "-5", "HOROVOD_STOPPED_TIMEOUT_SECONDS": "inf"}
+    job = Launcher()
+    result = job.finish(job.start("-np", "2", sys.executable, "-c", STARTS_LATE, **settings), 60)
+    assert result.returncode == 0, result.output
+    for name, value in settings.items():
+        assert f"{name}={value}: expected seconds from" in result.output

@@ -42,6 +42,10 @@ def test_an_elastic_job_has_limits_of_its_own() -> None:
     assert job_of("-np 3").elastic is None
 
 
+def test_ranks_can_be_told_no_more_than_a_day_for_the_start() -> None:
+    assert job_of("-np 2 --start-timeout 1000000").variables == {"HOROVOD_START_TIMEOUT": "86400"}
+
+
 @pytest.mark.parametrize("name", ["HOROVOD_HOST_TIMEOUT", "HOROVOD_SSH_FAN_OUT"])
 def test_a_variable_that_cannot_be_used_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name}: 'soon' is no"):

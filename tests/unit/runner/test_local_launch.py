@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from horovod.bootstrap.network.interfaces import ANY_NETWORK
+from horovod.bootstrap.start_settings import host_timeout
 from horovod.runner import cgroups, limits, timeouts
 from horovod.runner.hosts import allocate, parse
 from horovod.runner.launchers import direct
@@ -21,6 +22,7 @@ from horovod.runner.nodes.local import LocalNode
 from horovod.runner.nodes.node import Work
 from horovod.runner.nodes.rank_process import CommandError, runnable
 from horovod.runner.outline import outline
+from horovod.runner.standstill import looks_of
 
 
 def test_a_job_that_needs_no_port_runs_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,9 +176,19 @@ def test_the_outline_names_the_hosts() -> None:
 def test_variables_of_times_count_as_the_options_do() -> None:
     assert timeouts.start_seconds({}) is None
     assert timeouts.start_seconds({"HOROVOD_START_TIMEOUT": "1.5"}) == 1.5
-    for text in ("", "0", "soon", "-1"):  # what the ranks cannot use either
+    for text in ("", "0", "soon", "-1", "nan", "inf", "0x10", "86401"):  # what the ranks cannot use either
         assert timeouts.start_seconds({"HOROVOD_START_TIMEOUT": text}) is None
     assert timeouts.elastic_seconds({}) == 600.0
     assert timeouts.elastic_seconds({"HOROVOD_ELASTIC_TIMEOUT": "7"}) == 7.0
     with pytest.raises(ValueError, match="HOROVOD_ELASTIC_TIMEOUT: 'soon' is no number"):
         timeouts.elastic_seconds({"HOROVOD_ELASTIC_TIMEOUT": "soon"})
+
+
+@pytest.mark.parametrize("text", ["soon", "-5", "nan", "inf", "1e300"])
+def test_a_variable_of_a_time_that_is_none_stops_nobody(text: str) -> None:
+    """The default holds, as with the ranks, which say so."""
+    assert looks_of({"HOROVOD_STOPPED_TIMEOUT_SECONDS": text}) == looks_of({}) == 599
+    assert looks_of({"HOROVOD_STOPPED_TIMEOUT_SECONDS": "20"}) == 19
+    assert host_timeout({"HOROVOD_HOST_TIMEOUT": text}) == host_timeout({}) == 30.0
+    with pytest.raises(ValueError, match=f"HOROVOD_HOST_TIMEOUT: '{text}' is no number of at least 0"):
+        timeouts.lost_seconds({"HOROVOD_HOST_TIMEOUT": text})  # where somebody reads it at once

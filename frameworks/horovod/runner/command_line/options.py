@@ -73,7 +73,7 @@ _GENERAL = (
     Option(
         "--start-timeout",
         f"wait S seconds for the hosts, then S seconds for the ranks to find each other ({START_SECONDS:g})",
-        ("S", values.integer),
+        ("S", values.start_seconds),
         START_TIMEOUT_VARIABLE,
         "start_timeout",
         argument="start_timeout",

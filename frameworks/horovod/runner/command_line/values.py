@@ -11,6 +11,7 @@ BINDINGS = ("core", "numa", "none")
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 
 _MOST_PORT = 65535
+_MOST_START_SECONDS = 86400
 _INTERFACE = re.compile(r"[\w.:/@-]+", re.ASCII)
 
 
@@ -104,6 +105,11 @@ def interfaces(text: str) -> str:
 def seconds(text: str) -> float:
     """A time of at least 0 seconds."""
     return float(number(text))
+
+
+def start_seconds(text: str) -> int:
+    """A time for the start, in whole seconds. More than ranks can be told means as long as they can wait."""
+    return min(integer(text), _MOST_START_SECONDS)
 
 
 def whole(text: str) -> str:

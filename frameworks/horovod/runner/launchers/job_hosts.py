@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from horovod.bootstrap import secret
+from horovod.bootstrap import secret, variables
 from horovod.bootstrap.network import interfaces
-from horovod.bootstrap.start_settings import START_TIMEOUT_VARIABLE
+from horovod.bootstrap.start_settings import RANK_SECONDS, START_TIMEOUT_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.text import escaped, is_logged
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .welcome import Welcome
 
 JOB_VARIABLE = "HOROVOD_JOB_ID"
-_START_SECONDS = 30.0
 
 
 class JobHosts:
@@ -72,11 +71,8 @@ class JobHosts:
 
     @property
     def start_seconds(self) -> float:
-        """What the ranks have for their start; of a value that is no number, they say so."""
-        try:
-            return float(self.environment.get(START_TIMEOUT_VARIABLE) or _START_SECONDS)
-        except ValueError:
-            return float("inf")
+        """What the ranks have for their start; of a value that they cannot use, they say so."""
+        return variables.usable_seconds(START_TIMEOUT_VARIABLE, self.environment, RANK_SECONDS)
 
     def remote(self, host: str, way: Way | None = None) -> RemoteNode:
         """Another host, which is not dialled yet, or that has dialled, by ``way``."""
