@@ -66,6 +66,7 @@ class Ending:
         self.later_failures: list[Exit] = []
         self.own_exits: list[Exit] = []  # those that the launcher did not bring about, in their order
         self.ended_by: int | None = None
+        self.was_asked = False  # by a signal to the launcher, also where something else had ended the job
         self.has_timed_out = False
         self._concluded: int | None = None
         self._preemption = signal.SIGTERM if preemption is None else preemption
@@ -126,6 +127,7 @@ class Ending:
         """Takes a signal that the launcher got."""
         if not self.takes(number):
             return
+        self.was_asked = True
         if self.ended_by is not None or self.first_failure is not None or self.has_timed_out:
             self._plan = [(now, signal.SIGKILL)]
             return

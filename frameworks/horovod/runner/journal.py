@@ -30,6 +30,7 @@ class Journal:
         self.sink = sink
         self.is_alone = is_alone
         self.view: View | None = None  # is told of the ranks, too
+        self.has_ended = False
         self._begin = time.monotonic()
 
     def start(self, command: Iterable[str], hosts: Iterable[str]) -> None:
@@ -38,6 +39,12 @@ class Journal:
         if self.view is not None:
             self.view.start(words)
         self._write("start", version=__version__, command=words, ranks=len(names), hosts=names)
+
+    def restart(self, number: int) -> None:
+        """All ranks are started again, for the time of this number."""
+        if self.view is not None:
+            self.view.forget_ranks()
+        self._write("restart", restart=number)
 
     def started(self, rank: int, host: str, pid: int) -> None:
         """A rank runs."""
@@ -99,6 +106,7 @@ class Journal:
 
     def end(self, status: int) -> None:
         """The job is over."""
+        self.has_ended = True
         if self.view is not None:
             self.view.end(status)
         self._write("end", status=status, seconds=round(time.monotonic() - self._begin, 3))

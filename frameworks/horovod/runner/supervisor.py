@@ -87,11 +87,12 @@ class Supervisor:
         journal: Journal | None = None,
         on_report: Callable[[bytes], None] | None = None,
         reads_terminal: bool = False,
+        may_restart: bool = False,
     ) -> None:
         """``on_failure`` gets the cause and the report of a job that fails, ``on_report`` what the policy of
         an elastic job reports; without them, stderr does.
         ``ending`` knows the limits that the user has set; ``journal`` gets all that happens.
-        ``reads_terminal``: a rank does.
+        ``reads_terminal``: a rank does. ``may_restart``: others follow when ranks fail, and the job goes on.
         """
         self._loop = loop
         self._sinks = sinks
@@ -103,6 +104,7 @@ class Supervisor:
         self._on_report = on_report or self._put_report
         self._journal = journal or Journal()
         self._reads_terminal = reads_terminal
+        self._may_restart = may_restart
         self._nodes: Sequence[Node] = ()
         self._pids: dict[int, int] = {}
         self._policy: Policy | None = None
@@ -178,10 +180,10 @@ class Supervisor:
         self._end_on(signal.SIGTERM, f"{why}: ending all ranks")
 
     @property
-    def has_failed(self) -> bool:
-        """Whether ranks have failed, and nobody has asked for the end of the job."""
-        is_told = self._ending.ended_by is not None or self._ending.has_timed_out
-        return self._ending.first_failure is not None and not is_told
+    def is_to_restart(self) -> bool:
+        """Whether ranks have failed, others may follow, and nobody has asked for the end of the job."""
+        is_over = self._ending.was_asked or self._ending.has_timed_out
+        return self._may_restart and self._ending.first_failure is not None and not is_over
 
     def conclude(self, status: int) -> None:
         """Ends the processes that are left: the job is over, with this status."""
@@ -313,7 +315,8 @@ class Supervisor:
         for node in self._nodes:
             node.abandon()
         status = self._report() or self._loss()
-        self._journal.end(status)
+        if not self.is_to_restart:
+            self._journal.end(status)
         sinks = [*self._sinks, *([] if self._journal.sink is None else [self._journal.sink])]
         self._attend(lambda: not all(sink.is_idle for sink in sinks), end, patience)
         if not self._sinks[0].is_idle and patience < end:

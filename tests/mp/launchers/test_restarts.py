@@ -1,5 +1,6 @@
 """Jobs whose ranks are started again when one fails."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from launch import Launcher
+from load import within
 
 PROGRAM = """
 import os, sys, time
@@ -52,6 +54,58 @@ def test_a_signal_is_the_end(job: Launcher) -> None:
     process.send_signal(signal.SIGTERM)
     result = job.finish(process, 20)
     assert result.returncode == 128 + signal.SIGTERM and "started again" not in result.output
+
+
+def test_programs_are_told_one_start_and_one_end(job: Launcher, tmp_path: Path) -> None:
+    """Whoever watches the job hears of no end while it goes on."""
+    file = tmp_path / "progress.json"
+    options = ["-np", "2", "--max-restarts", "1", "--json", "--metrics", str(file), *command(1, 60.0)]
+    process = job.start(*options)
+    assert process.stdout is not None
+    events = []
+    while [each["event"] for each in events].count("rank") < 4:
+        events.append(json.loads(process.stdout.readline()))
+    pids = [each["pid"] for each in events if each["event"] == "rank"]
+    deadline = time.monotonic() + within(20)
+    while _ranks_of(file) != set(pids[2:]):
+        assert time.monotonic() < deadline, file.read_text()
+        time.sleep(0.05)
+    assert json.loads(file.read_text())["status"] is None  # that of the first start is none of the job
+    process.send_signal(signal.SIGTERM)
+    events += map(json.loads, job.finish(process, 20).stdout.splitlines())
+    kinds = [each["event"] for each in events]
+    assert kinds.count("start") == kinds.count("end") == kinds.count("failure") == 1
+    assert kinds.index("failure") < kinds.index("restart") < kinds.index("signal") < kinds.index("end")
+    assert events[-1]["status"] == 128 + signal.SIGTERM == json.loads(file.read_text())["status"]
+
+
+def _ranks_of(file: Path) -> set[int]:
+    """The processes that a file of metrics shows."""
+    return {rank["pid"] for rank in json.loads(file.read_text())["ranks"]} if file.exists() else set()
+
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
+print("start", os.environ.get("HOROVOD_RESTART"), flush=True)
+if os.environ["HOROVOD_RANK"] == "1":
+    time.sleep(1.0)
+    sys.exit(3)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    time.sleep(0.1)
+"""
+
+
+def test_a_signal_while_a_failed_start_ends_is_the_end(job: Launcher) -> None:
+    options = ["-np", "2", "--max-restarts", "5", "--grace", "30", sys.executable, "-c", STUBBORN]
+    process = job.start(*options)
+    assert process.stdout is not None
+    while b"asked" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    result = job.finish(process, 20)
+    assert result.returncode == 3 and "started again" not in result.output, result.output
 
 
 def test_the_time_is_that_of_all_starts(job: Launcher) -> None:

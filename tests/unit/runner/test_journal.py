@@ -101,6 +101,7 @@ def test_a_whole_job() -> None:
     own = page.journal
     own.start(["prog", "a b"], ["one", "two"])
     own.started(1, "two", 17)
+    own.restart(1)
     own.signal(signal.SIGINT)
     own.timeout()
     assert own.message(b"horovodrun: warning: odd\nline\n") is False
@@ -114,6 +115,7 @@ def test_a_whole_job() -> None:
     )
     assert others == [
         {"event": "rank", "rank": 1, "host": "two", "pid": 17},
+        {"event": "restart", "restart": 1},
         {"event": "signal", "signal": "SIGINT"},
         {"event": "timeout"},
         {"event": "message", "text": "warning: odd"},

@@ -41,8 +41,8 @@ def _supervise(job: Job, stage: Stage) -> int:
     begin = time.monotonic()
     for restart in itertools.count(1):
         with contextlib.ExitStack() as own:
-            supervisor, status = _supervise_once(job, replace(stage, stack=own))
-        if restart > job.restarts or not supervisor.has_failed:
+            supervisor, status = _supervise_once(job, replace(stage, stack=own), restart)
+        if not supervisor.is_to_restart:
             break
         supervisor.say(f"all ranks are started again ({restart} of at most {job.restarts} times)")
         job = replace(job, variables={**job.variables, RESTART_VARIABLE: str(restart)})
@@ -57,7 +57,8 @@ def _supervise(job: Job, stage: Stage) -> int:
     return status
 
 
-def _supervise_once(job: Job, stage: Stage) -> tuple[Supervisor, int]:
+def _supervise_once(job: Job, stage: Stage, number: int) -> tuple[Supervisor, int]:
+    """The start of this number, from 1 on."""
     start = _Start(job, stage)
     start.reach_hosts()
     store = start.serve()
@@ -66,7 +67,10 @@ def _supervise_once(job: Job, stage: Stage) -> tuple[Supervisor, int]:
     display = Display(job.output.has_time, job.output.ranks, stdin_rank, job.output.has_prefix)
     outputs = outputs_of(job.size, stage.sinks, display, stage.files.of_ranks, stage.journal)
     hosts = [host for host, places in start.by_node() for _ in places]
-    stage.journal.start(job.work.command, hosts)
+    if number == 1:
+        stage.journal.start(job.work.command, hosts)
+    else:
+        stage.journal.restart(number - 1)
     supervisor = Supervisor(
         stage.loop,
         stage.sinks,
@@ -78,6 +82,7 @@ def _supervise_once(job: Job, stage: Stage) -> tuple[Supervisor, int]:
         job.ending(),
         stage.journal,
         reads_terminal=stdin_rank is not None,
+        may_restart=number <= job.restarts,
     )
     status = start.hosts.status = supervisor.run(start.start(supervisor))
     return supervisor, status

@@ -130,6 +130,7 @@ def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
             _let_see(job.output, view, loop, sinks, stack)
             stage = Stage(loop, sinks, files, journal, stack, view)
             status = supervise(job, stage)
+            _tell_end(journal, status)
             if (job.output.is_verbose or sinks[1].is_terminal) and not job.output.is_json:
                 _close(job, time.monotonic() - begin, status, stage.notes)
             return status
@@ -175,9 +176,15 @@ def _give_up(journal: Journal, text: str, status: int) -> int:
     for line in text.splitlines():
         complain(line)
         journal.message(line.encode(errors="replace"))
-    journal.end(status)
-    journal.flush(_FLUSH_SECONDS)
+    _tell_end(journal, status)
     return status
+
+
+def _tell_end(journal: Journal, status: int) -> None:
+    """To programs, unless the supervisor has told it."""
+    if not journal.has_ended:
+        journal.end(status)
+        journal.flush(_FLUSH_SECONDS)
 
 
 def _journal(

@@ -59,9 +59,13 @@ class View:
         return ""
 
     def start(self, command: Iterable[str]) -> None:
-        """The job begins, or begins anew."""
+        """The job begins."""
         with self._lock:
             self._command = list(command)
+
+    def forget_ranks(self) -> None:
+        """All ranks have ended, and others take their places."""
+        with self._lock:
             for each in (self._processes, self._running, self._reports, self._first, self._heard):
                 each.clear()
 
