@@ -152,6 +152,15 @@ def test_guards_that_are_ended_all_the_time_are_given_up(job: Launcher) -> None:
     assert b"there is no other one: 10 have been ended by now" in stderr
 
 
+def test_a_stopped_guard_does_not_hold_up_the_end(job: Launcher) -> None:
+    process = job.start("-np", "1", *rank_script("print('ready', flush=True); time.sleep(2)"))
+    read_until(process, b"ready", 1)
+    pid = _guard_of(process.pid)
+    os.kill(pid, signal.SIGSTOP)
+    assert job.finish(process, 20).returncode == 0
+    assert guard.look_at(pid) is None
+
+
 def test_daemons_of_the_ranks_are_ended(job: Launcher) -> None:
     script = rank_script(
         "here, there = os.pipe()\n"

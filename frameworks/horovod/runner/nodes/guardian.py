@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from .children import Children
 
 _NEEDED_TO_START = ("LD_LIBRARY_PATH",)
 _MOST_STARTS = 10  # of guards, each ended by somebody
+_END_SECONDS = 2.0
 
 
 class Guardian:
@@ -52,16 +54,17 @@ class Guardian:
         self._tell(f"={seconds:g}")
 
     def dismiss(self) -> None:
-        """Nothing is left to guard."""
+        """Nothing is left to guard. A guard that does not end, as a signal has stopped it, is killed."""
         self._is_dismissed = True
         self._tell("done")
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            os.waitpid(self._process.pid, 0)
-        except ChildProcessError:  # taken together with the other children
-            pass
-        self._process.returncode = 0
+            self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_END_SECONDS)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         # Neither the secret nor a marker, by which the guard of another job would find this one.
@@ -76,6 +79,8 @@ class Guardian:
             bufsize=0,
             start_new_session=True,
         )
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
         self._process = process
         self._starts += 1
         self._children.look_after(process.pid, self._replace)
@@ -105,6 +110,8 @@ class Guardian:
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(line.encode() + b"\n")
+            is_taken = self._process.stdin.write(line.encode() + b"\n") is not None
         except BrokenPipeError:  # it has been ended: the next one is told all
-            pass
+            return
+        if not is_taken:  # a signal has stopped it for long, and nothing fits into the pipe any more
+            os.kill(self._process.pid, signal.SIGKILL)
