@@ -272,14 +272,15 @@ Status Rank::Drive(const Machines& machines, uint32_t seed) {
   return Status::Ok();
 }
 
-// A machine that is blocked may have to be looked at again though nothing wakes the rank.
+// A machine that is blocked may have to be looked at again though nothing wakes the rank. Rounded up: ranks
+// that look again and again take the processor from who they wait for.
 int Rank::MillisecondsUntil(const Machines& machines, const std::vector<bool>& done) {
   int64_t first = NowMicros() + 1000000;
   for (size_t i = 0; i < machines.size(); ++i) {
     const int64_t deadline = done[i] ? -1 : machines[i]->deadline_us();
     if (deadline >= 0) first = std::min(first, deadline);
   }
-  return static_cast<int>(std::max<int64_t>(0, first - NowMicros()) / 1000);
+  return static_cast<int>((std::max<int64_t>(0, first - NowMicros()) + 999) / 1000);
 }
 
 // As the engine sleeps: armed, after one more look at everything.
