@@ -143,6 +143,22 @@ def test_a_listing_without_hosts_takes_them_all(tmp_path: Path) -> None:
     assert "failed" not in job.end()
 
 
+def test_a_host_that_comes_back_soon_has_to_stay_for_a_while(tmp_path: Path) -> None:
+    both = "localhost:1\n127.0.0.1:1"
+    options = ("-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.25", "8")
+    job = Job(tmp_path, both, *options)
+    job.wait_for(lambda: job.workers(2))
+    for times in (1, 2):
+        moment = time.monotonic()
+        job.says("localhost:1")
+        job.wait_for(lambda moment=moment: job.workers(1, moment))
+        job.says(both)
+        job.wait_for(lambda moment=moment: job.workers(2, moment))
+        assert times == 1 or time.monotonic() > moment + 4.0
+    said = re.findall("127.0.0.1 goes and comes back: .* stayed for [24] s", job.end())
+    assert len(said) == 1
+
+
 @pytest.mark.timeout(3600)
 def test_a_job_grows_and_shrinks_at_once(tmp_path: Path) -> None:
     """One host loses as many slots as another gets."""

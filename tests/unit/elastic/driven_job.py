@@ -19,7 +19,7 @@ class Job:
         self.kills = []
         self.given_up = []
         self.end = None
-        self.driver.on_hosts(slots)
+        self.driver.on_hosts(slots, self.now)
         self.act()
 
     def act(self):
@@ -71,8 +71,9 @@ class Job:
         return pause
 
     def hosts(self, slots):
-        self.driver.on_hosts(slots)
+        held = self.driver.on_hosts(slots, self.now)
         self.act()
+        return held
 
     def later(self, seconds):
         self.now += seconds

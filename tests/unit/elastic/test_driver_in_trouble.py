@@ -368,7 +368,7 @@ def test_hosts_that_come_and_go_are_no_failures():
     job = Job(Limits(2, 2, 3), {"a": 2})
     job.ready()
     for generation in range(4 * FRUITLESS):
-        job.hosts({"a": 2, "b": 1} if generation % 2 == 0 else {"a": 2})
+        job.hosts({"a": 2, f"b{generation}": 1} if generation % 2 == 0 else {"a": 2})
         newcomers = job.living.keys() - job.ranks().keys()
         job.ready(*newcomers or [-1])
         job.later(6.0)

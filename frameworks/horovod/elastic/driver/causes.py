@@ -4,6 +4,11 @@ from collections.abc import Sequence
 
 from .decisions import Attempt, End
 
+HOPELESS = 2
+"""A job that goes on from disk is not started again when so many generations have failed in the same way,"""
+SOON_SECONDS = 300.0
+"""each within this time."""
+
 
 def failures(attempts: Sequence[Attempt], generation: int) -> list[Attempt]:
     """Those of one generation."""
@@ -26,3 +31,11 @@ def first_status(attempts: Sequence[Attempt]) -> int:
     failed = [attempt for attempt in attempts if attempt.status]
     failed = [attempt for attempt in failed if not attempt.was_ended] or failed
     return next((each.status for each in failed if each.generation == failed[-1].generation), 1)
+
+
+def fail_soon(attempts: Sequence[Attempt], generation: int, count: int = 1) -> bool:
+    """Whether the last so many generations have ended by errors of their own, soon after they had begun:
+    others that go on from the same place would, too.
+    """
+    ends = [failures(attempts, number) for number in range(generation, generation - count, -1)]
+    return all(end and all(each.is_own and each.lived < SOON_SECONDS for each in end) for end in ends)

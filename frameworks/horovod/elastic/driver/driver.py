@@ -5,8 +5,9 @@ of them make the next generation.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from .causes import failures, first_status, outcome
+from .causes import HOPELESS, fail_soon, failures, first_status, outcome
 from .decisions import Attempt, Decision, End, Form, GiveUp, Kill, Limits, Notify, Start
+from .listing import Listing
 from .numbering import number
 from .progress import Progress
 from .reliability import Reliability
@@ -18,11 +19,6 @@ GATHERING_SECONDS = 5.0
 """A newcomer that is ready waits so long for others that are on their way: the job grows once, not often."""
 UNKILLABLE_SECONDS = 10.0
 """A worker that has not ended so long after it was killed waits for a device or a disk, perhaps for ever."""
-
-HOPELESS = 2
-"""A job that goes on from disk is not started again when so many generations have failed in the same way,"""
-SOON_SECONDS = 300.0
-"""each within this time."""
 
 
 @dataclass
@@ -51,6 +47,7 @@ class Driver:
     _idle_since: float | None = None  # since then not every member trains
 
     def __post_init__(self) -> None:
+        self._listing = Listing(self.reliability.pause_of_returns)
         self._idle_since, self._is_durable = self.began, self.limits.is_durable
 
     @property
@@ -58,9 +55,9 @@ class Driver:
         """Who is in the current generation, as far as anybody knows."""
         return self._in(State.MEMBER)
 
-    def on_hosts(self, slots: Mapping[str, int]) -> None:
-        """The hosts that the job may use, and how many ranks each may run."""
-        self._slots = {host: count for host, count in slots.items() if count > 0}
+    def on_hosts(self, slots: Mapping[str, int], now: float) -> dict[str, float]:
+        """How many ranks each host may run. Returns for how many seconds those that flap are left alone."""
+        return self._listing.see(slots, {each.host for each in self._live}, now)
 
     def on_waiting(self, worker: int, now: float, commits: int = 0) -> None:
         """A worker asks for a place in the next generation; it knows of so many commits."""
@@ -179,6 +176,7 @@ class Driver:
         if self._end is not None:
             return []
         given_up = self._given_up(now)
+        self._slots = self._listing.usable(lambda slots: self._has_room(slots, now), now)
         self._wait_for_imports(now)
         self._end = self._verdict(now)
         if self._end is not None:
@@ -193,7 +191,7 @@ class Driver:
         """When to ask again although nothing has happened (infinity: never)."""
         if self._end is not None:
             return _NEVER
-        times = [self.reliability.next_time(now)]
+        times = [self.reliability.next_time(now), self._listing.next_time(now)]
         if self._idle_since is not None:
             times.append(self._idle_since + self.limits.patience)
         times += [worker.since + GATHERING_SECONDS for worker in self._in(State.WAITING)]
@@ -217,6 +215,13 @@ class Driver:
     def _most(self) -> int:
         return sum(self._slots.values()) if self.limits.most is None else self.limits.most
 
+    @property
+    def _fewest(self) -> int:
+        return self.limits.fewest if self.generation else self.limits.ranks
+
+    def _has_room(self, slots: Mapping[str, int], now: float) -> bool:
+        return sum(self.reliability.usable(slots, now).values()) >= self._fewest
+
     def _verdict(self, now: float) -> End | None:
         holders = [worker for worker in self._workers.values() if self._may_hold(worker)]
         if self._has_finished:
@@ -231,9 +236,14 @@ class Driver:
             return End(self._bug.status, "a worker failed before the training began")
         if self.generation > 0 and not holders and not self._is_durable:
             return End(self._last_status, "no worker is left that has the state of the training")
-        if self.generation > 0 and not holders and not self._has_state and self._fails(1):
+        if (
+            self.generation > 0
+            and not holders
+            and not self._has_state
+            and fail_soon(self.attempts, self.generation)
+        ):
             return End(self._last_status, "the workers have failed by themselves as the training began")
-        if self.generation > 0 and not holders and self._fails(HOPELESS):
+        if self.generation > 0 and not holders and fail_soon(self.attempts, self.generation, HOPELESS):
             return End(
                 self._last_status, "the workers have failed by themselves again, soon after they went on"
             )
@@ -246,25 +256,16 @@ class Driver:
         is_unsure = worker.state is State.MEMBER or not self._has_state
         return worker.holds or (worker.generation > 0 and is_unsure)
 
-    def _fails(self, generations: int) -> bool:
-        """Whether the last so many have ended by errors of their own, soon after they had begun: others that
-        go on from the same place would, too.
-        """
-        last = range(self.generation, self.generation - generations, -1)
-        ends = [[each for each in self.attempts if each.generation == number] for number in last]
-        return all(end and all(each.is_own and each.lived < SOON_SECONDS for each in end) for end in ends)
-
     def _too_few(self, now: float) -> End | None:
         if not self._is_overdue(now):
             return None
         if self._in(State.WAITING) and not all(worker.is_killed for worker in self.members):
             return None  # ``_kills`` ends the members: the others may go on
         count = len(self._in(State.WAITING))
-        needed = self.limits.fewest if self.generation else self.limits.ranks
-        return End(
-            self._last_status,
-            f"for {self.limits.patience:g} s there were too few workers: {count} of at least {needed}",
+        text = (
+            f"for {self.limits.patience:g} s there were too few workers: {count} of at least {self._fewest}"
         )
+        return End(self._last_status, text)
 
     def _is_overdue(self, now: float) -> bool:
         return self._idle_since is not None and now >= self._idle_since + self.limits.patience
@@ -325,10 +326,9 @@ class Driver:
     def _may_form(self, taken: list[Worker], now: float) -> bool:
         if self._has_finished:  # those who are left may finish, too
             return bool(taken) and any(worker.generation for worker in taken)
-        needed = self.limits.fewest if self.generation else self.limits.ranks
         # Who has the state goes on at once. Without it, nothing is lost by waiting for the others.
         is_whole = any(map(self._may_hold, taken)) or self._has_gathered(now)
-        return is_whole and len(taken) >= needed
+        return is_whole and len(taken) >= self._fewest
 
     def _kills(self, now: float) -> list[Decision]:
         """Workers for whom there is no room, and members that keep the others waiting."""

@@ -57,11 +57,19 @@ class Reliability:
             times = max(times, 0)
         if times < 0:
             return 0.0
-        shortest, longest = self.cooldown
-        pause = min(longest, shortest * 2.0 ** min(times, 30))
-        pause *= self._random.uniform(1 - _JITTER, 1 + _JITTER)
+        pause = self._pause(times) * self._random.uniform(1 - _JITTER, 1 + _JITTER)
         record.aside_until = max(record.aside_until, now + pause)
         return pause
+
+    def pause_of_returns(self, times: int) -> float:
+        """For how many seconds a host is left alone that has come back so often: as where workers fail, and
+        with others that come back with it.
+        """
+        return self._pause(PATIENCE + times - 1)
+
+    def _pause(self, times: int) -> float:
+        shortest, longest = self.cooldown
+        return min(longest, shortest * 2.0 ** min(times, 30))
 
     def rest(self, host: str, now: float) -> float:
         """The host is about to go, or needed by others. Returns for how many seconds it is set aside."""

@@ -95,6 +95,7 @@ class ElasticPolicy:
         self._formation = Formation(roster, self._on_begin, say)
         self._slots: Mapping[str, int] = {}
         self._going: dict[str, float] = {}  # hosts that are about to go: when their workers are killed
+        self._flapping: set[str] = set()  # hosts of which it has said that they come and go
         self._places: dict[int, Member] = {}  # by worker, of the last generation that it was in
         self._generations: dict[int, int] = {}  # the number of that
         self._hosts: dict[int, str] = {}
@@ -170,7 +171,14 @@ class ElasticPolicy:
         self._use_hosts()
 
     def _use_hosts(self) -> None:
-        self._driver.on_hosts({name: count for name, count in self._slots.items() if name not in self._going})
+        slots = {name: count for name, count in self._slots.items() if name not in self._going}
+        for host, pause in self._driver.on_hosts(slots, time.monotonic()).items():
+            if host not in self._flapping:
+                self._flapping.add(host)
+                self._say(
+                    f"{escaped(host)} goes and comes back: it is used again when it has stayed for "
+                    f"{pause:.0f} s, and the next time for longer"
+                )
 
     def _end_stuck(self, now: float) -> None:
         """Workers that keep others waiting, or that have not left a host that is about to go."""
