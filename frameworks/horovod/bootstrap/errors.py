@@ -4,6 +4,7 @@ BootstrapError (RuntimeError)
 ├── AbandonedError           the launcher has given this start up
 ├── AnotherUserError         a process of another user listens there
 ├── AuthenticationError      the other side does not hold this job's secret
+│   └── StrangerError        it speaks another protocol altogether
 ├── LauncherEndedError       the launcher of an elastic job has ended
 ├── PortTakenError           no TCP port to listen at is free (also an OSError)
 ├── SharedMemoryError        the system refuses it to a rank
@@ -30,6 +31,10 @@ class AnotherUserError(BootstrapError):
 
 class AuthenticationError(BootstrapError):
     """The other side of a connection could not prove that it belongs to this job."""
+
+
+class StrangerError(AuthenticationError):
+    """The other side speaks another protocol, as a proxy does: it is no part of any job."""
 
 
 class TooEarlyError(AuthenticationError):

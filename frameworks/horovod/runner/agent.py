@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 
 from . import meeting, parent, timeouts
 from .command_line import values
@@ -26,7 +27,14 @@ def run_commandline() -> None:
     os._exit(join(*where, arguments.start_timeout))
 
 
-def join(address: str, name: str | None, slots: int | None, place: int | None, seconds: float | None) -> int:
+def join(
+    address: str,
+    name: str | None,
+    slots: int | None,
+    place: int | None,
+    seconds: float | None = None,
+    settings: Mapping[str, str] = os.environ,
+) -> int:
     """Serves the launcher at an address, and returns the status of its job.
 
     Args:
@@ -34,7 +42,8 @@ def join(address: str, name: str | None, slots: int | None, place: int | None, s
         name: of this host in the job, that of the system by default.
         slots: how many ranks it may run; None: as many as the launcher says.
         place: where the host stands among the others.
-        seconds: how long to dial until the launcher is there.
+        seconds: how long to dial until the launcher is there; None: as long as ``settings`` say.
+        settings: variables with the limits of time, as they are where the launcher says nothing of them.
     """
     from .launchers.welcome import common_secret
     from .nodes import agent
@@ -42,8 +51,9 @@ def join(address: str, name: str | None, slots: int | None, place: int | None, s
     try:
         target, secret = meeting.split(address), common_secret(os.environ)
         name = name or os.environ.get("HOROVOD_HOSTNAME") or os.uname().nodename
-        seconds = (timeouts.start_seconds(os.environ) or _START_SECONDS) if seconds is None else seconds
-        return agent.join(target, secret, name, slots, place, seconds)
+        seconds = (timeouts.start_seconds(settings) or _START_SECONDS) if seconds is None else seconds
+        patience = timeouts.lost_seconds(settings)
+        return agent.join(target, secret, name, slots, place, seconds, patience)
     except ValueError as error:
         agent.complain(str(error))
         return _USAGE_STATUS

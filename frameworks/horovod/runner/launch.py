@@ -80,9 +80,11 @@ def start_job(arguments: argparse.Namespace, call: "Call | None" = None, has_pre
     """
     if arguments.rendezvous is not None and not meeting.leads(arguments):
         from . import agent
+        from .command_line import options
 
         place = arguments.node_rank if arguments.node_rank != meeting.AUTO else None
-        return agent.join(arguments.rendezvous, None, None, place, arguments.start_timeout)
+        settings = {**os.environ, **options.environment(arguments)}
+        return agent.join(arguments.rendezvous, None, None, place, settings=settings)
     from .command_line.new_job import new_job
 
     try:

@@ -118,6 +118,35 @@ for number in range(int(sys.argv[1])):
 """
 
 
+def test_who_has_left_before_the_job_begins_is_not_waited_for(pods: Pods) -> None:
+    job = pods.lead("-np", "4", "--start-timeout", "60", sys.executable, "-c", PROGRAM)
+    gone = pods.join(0)
+    assert gone.stderr is not None
+    while b"has joined" not in gone.stderr.readline():
+        assert gone.poll() is None
+    pods.signal(gone, signal.SIGTERM)
+    assert pods.finish(gone, 5).returncode == 128 + signal.SIGTERM
+    agents = [pods.join(pod) for pod in (1, 2)]
+    result = pods.finish(job, 30)
+    assert result.returncode == 0 and len(lines(result.stdout)) == 4, result.output
+    assert [pods.finish(agent, 5).returncode for agent in agents] == [0, 0]
+
+
+def test_the_launcher_says_how_long_a_host_may_be_away(pods: Pods) -> None:
+    agent = pods.join(0, HOROVOD_HOST_TIMEOUT="1")
+    program = f"{PROGRAM}import time; time.sleep(6); print('to the end', flush=True)"
+    job = pods.lead("-np", "1", "--host-timeout", "60", sys.executable, "-c", program, hosts=1)
+    assert job.stdout is not None and b"0 1 1" in job.stdout.readline()
+    pod = pods.hosts.nodes[0]
+    pod.run("ip", "link", "set", "eth0", "down")
+    pod.run("ss", "-HKtn", "dport", "=", str(PORT))
+    time.sleep(4.0)
+    pod.run("ip", "link", "set", "eth0", "up")
+    result = pods.finish(job, 30)
+    assert result.returncode == 0 and b"to the end" in result.stdout, result.output
+    assert pods.finish(agent, 5).returncode == 0
+
+
 def test_a_job_goes_on_where_the_connections_of_agents_break(pods: Pods) -> None:
     agents = [pods.join(pod) for pod in (0, 1)]
     job = pods.lead("-np", "4", sys.executable, "-c", WRITES)

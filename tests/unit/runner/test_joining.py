@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod.runner import meeting, placing
+from horovod.runner import launch, meeting, placing
 from horovod.runner.command_line import parser
 from horovod.runner.hosts import HostsError
+from horovod.runner.nodes import agent
 from horovod.runner.nodes.joining import Application
 
 
 def _application(**changes: Any) -> bytes:
     said = {"session": "00", "host": "pod-0", "slots": None, "place": None, "received": 0}
-    return json.dumps({**said, "protocol": 6, "version": "1.0", **changes}).encode()
+    return json.dumps({**said, "protocol": 7, "version": "1.0", **changes}).encode()
 
 
 def test_an_application_comes_back() -> None:
@@ -121,6 +122,16 @@ def test_who_has_the_address_leads() -> None:
     assert not leads("--rendezvous", "192.0.2.77:29500")
     assert leads("--rendezvous", "192.0.2.77:29500", "--node-rank", "0")
     assert not leads("--rendezvous", "localhost:29500", "--node-rank", "1")
+
+
+def test_a_host_that_is_led_has_the_limits_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(agent, "join", lambda *words: asked.extend(words) or 0)
+    monkeypatch.setenv("HOROVOD_SECRET_KEY", "00" * 32)
+    options = ["--start-timeout", "7", "--host-timeout", "300"]
+    words = ["--nnodes", "2", "-np", "2", "--rendezvous", "192.0.2.77:29500", *options, "train"]
+    assert launch.start_job(parser.parse(words)) == 0
+    assert asked[0] == ("192.0.2.77", 29500) and asked[-2:] == [7.0, 300.0]
 
 
 def test_hosts_are_in_the_order_of_their_places_and_names() -> None:

@@ -21,7 +21,7 @@ import struct
 import time
 from typing import NamedTuple, Protocol
 
-from ..errors import AuthenticationError, StartTimeoutError
+from ..errors import AuthenticationError, StartTimeoutError, StrangerError
 
 HANDSHAKE_SECONDS = 5.0
 LAUNCHER_RANK = -1
@@ -101,7 +101,9 @@ class Connector:
 
     def _answer(self, frame: bytes) -> bytes:
         magic, version, nonce, proof = _CHALLENGE.unpack(frame)
-        if magic != _MAGIC or version != _VERSION:
+        if magic != _MAGIC:
+            raise StrangerError("the other side does not speak the link protocol")
+        if version != _VERSION:
             raise AuthenticationError("the other side does not speak this version of the link protocol")
         transcript = self._hello + nonce
         _require(self._secret, b"acceptor", transcript, proof)

@@ -18,7 +18,7 @@ class HostsThatDial:
 
     def tend(self, now: float) -> Mapping[str, int] | None:
         """The hosts when they have changed."""
-        hosts = {**self._named, **{way.host: self._slots_of(way) for way in self._ways()}}
+        hosts = {**self._named, **{way.host: self._slots_of(way) for way in self._joining.here}}
         if hosts == self._told:
             return None
         self._told = hosts
@@ -30,13 +30,10 @@ class HostsThatDial:
 
     def way(self, host: str) -> Joined | None:
         """To the agent on a host; None: none has dialled from there, or it is lost."""
-        return next((way for way in reversed(self._ways()) if way.host == host), None)
+        return next((way for way in reversed(self._joining.here) if way.host == host), None)
 
     def close(self) -> None:
         """The job lets them go."""
-
-    def _ways(self) -> list[Joined]:
-        return [way for way in self._joining.arrived if not way.is_gone]
 
     def _slots_of(self, way: Joined) -> int:
         return self._slots if way.application.slots is None else way.application.slots

@@ -58,7 +58,7 @@ class Welcome:
         seconds = self._job.reach.start_seconds or _JOIN_SECONDS
         begin = time.monotonic()
         tell = begin + _TELL_SECONDS[0]
-        while len(self.joining.arrived) < count:
+        while len(self.joining.here) < count:
             now = time.monotonic()
             if now >= begin + seconds:
                 raise ReachError(f"{self._missing()} within {seconds:g} s (--start-timeout)")
@@ -69,10 +69,10 @@ class Welcome:
             if ending := [number for number in taken if number in ENDING_SIGNALS]:
                 raise ReachError("ended by a signal while hosts were waited for", 128 + ending[0])
         self.joining.refuses = "all hosts that the job waits for have joined"
-        return self._named(self.joining.arrived[:count])
+        return self._named(self.joining.here[:count])
 
     def _missing(self) -> str:
-        arrived = sorted(way.host for way in self.joining.arrived)
+        arrived = sorted(way.host for way in self.joining.here)
         come = f" ({', '.join(arrived)})" if arrived else ""
         count = self._job.reach.joining
         return f"of {count} hosts {len(arrived)} have joined at {self._where}{come}"

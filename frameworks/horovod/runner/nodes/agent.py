@@ -17,7 +17,7 @@ from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.network import endpoints, interfaces
 from horovod.bootstrap.text import escaped
 
-from .. import limits, timeouts
+from .. import limits
 from ..ending import ENDING_SIGNALS, Exit, signal_name
 from ..hosts import Placement
 from ..signals import SignalQueue
@@ -84,6 +84,7 @@ class Agent:
                 self._end_on_silence()
         if self._is_orphan:
             self._say_the_last(time.monotonic() + _GOODBYE_SECONDS)
+            self._carrier.close()
             return self._status or _NOT_RUN_STATUS
         self._say_the_last(time.monotonic() + _LAST_SECONDS)
         self._relay.close()
@@ -275,12 +276,17 @@ def main() -> None:
 
 
 def join(
-    address: tuple[str, int], given: bytes, name: str, slots: int | None, place: int | None, seconds: float
+    address: tuple[str, int],
+    given: bytes,
+    name: str,
+    slots: int | None,
+    place: int | None,
+    seconds: float,
+    patience: float,
 ) -> int:
     """Serves the launcher at an address; see ``agent.join`` of the runner. Afterwards the process has to end
     by ``os._exit``, as in ``main``.
     """
-    patience = timeouts.lost_seconds(os.environ)
     while True:
         signals = SignalQueue()
         loop = Loop(signals, Children())

@@ -15,7 +15,7 @@ from typing import Any
 
 from horovod.version import __version__
 
-PROTOCOL = 6
+PROTOCOL = 7
 GREETING = f"\nhorovod agent {PROTOCOL} {__version__}\n".encode()
 _GREETING = re.compile(rb"\nhorovod agent (\d{1,9})(?: ([!-~]{1,64}))?\n")
 # For scripts of a login that read lines: they would wait for ever, or take what is the agent's.

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from horovod.bootstrap.errors import AuthenticationError, BootstrapError
+from horovod.bootstrap.errors import AuthenticationError, BootstrapError, StrangerError
 from horovod.bootstrap.network import endpoints
-from horovod.bootstrap.network.auth import HANDSHAKE_SECONDS, authenticate
+from horovod.bootstrap.network.auth import HANDSHAKE_SECONDS, Keys, authenticate
 from horovod.bootstrap.network.frames import Opener, Sealer
 from horovod.bootstrap.rendezvous.rendezvous import derive
 from horovod.bootstrap.secret import FILE_VARIABLE
 
+from .. import timeouts
 from .joining import ANEW, LATER, TERMS, WELCOME, Application, key
 from .loop import Loop
 from .sealed import LastingStream, SealedConnection
@@ -28,7 +29,6 @@ _CONNECT_SECONDS = 4.0
 _FIRST_TELL_SECONDS, _TELL_SECONDS = 5.0, 30.0
 _ANSWER_SECONDS = 10.0
 _FIRST_PAUSE, _MOST_PAUSE = 0.1, 2.0
-_SILENCE_SECONDS = 8.0  # the launcher says something every other second: then another connection is tried
 
 
 class RefusedError(Exception):
@@ -66,7 +66,7 @@ class DialIn:
         say: Callable[[str], None],
     ) -> None:
         """``start_seconds`` is how long it may take until the launcher is there, ``patience`` how long a
-        connection may be away; ``say`` gets lines for people.
+        connection may be away if the launcher does not say it; ``say`` gets lines for people.
         """
         self.on_bytes: Callable[[bytes], object] = lambda data: None
         self.reason = ""
@@ -98,16 +98,17 @@ class DialIn:
         self._stream.write(data)
 
     def job_secret(self, said: dict[str, Any]) -> bytes:
-        """That of the job, from what the work says of it. From now on there is something to lose."""
-        self._limit = self._later_limit
+        """That of the job, from what the work says of it. From now on there is something to lose, and the
+        launcher says after how long that is.
+        """
+        self._limit = timeouts.lost_seconds(said["environment"], self._later_limit)
         return derive(self._secret, b"job", str(said["salt"]).encode())
 
     def tend(self, now: float) -> float:
         """Goes on with a connection that is there, looks for another one, or gives up."""
         while self._dialled:
             self._take_link(self._dialled.pop(0))
-        if self._stream.is_connected and now >= self._stream.heard + _SILENCE_SECONDS:
-            self._stream.drop("nothing was heard of it")
+        self._stream.tend(now)
         is_away = not self._stream.is_connected
         if is_away and now >= self._tell_at:
             self._say(f"no connection to {self._where} so far: {self._problem}")
@@ -117,9 +118,9 @@ class DialIn:
         return now + 1.0
 
     def close(self) -> None:
-        """Idempotent."""
+        """The launcher need not wait for another connection. Idempotent."""
         self._is_closed = True
-        self._stream.close()
+        self._stream.leave()
 
     @property
     def _where(self) -> str:
@@ -151,10 +152,11 @@ class DialIn:
             return
         is_new = not self._stream.received
         ends = link.connection, link.sealer, link.opener
+        connection = SealedConnection(self._loop.selector, *ends, self._stream.take, self._stream.drop)
         try:
-            connection = SealedConnection(self._loop.selector, *ends, self._stream.take, self._stream.drop)
             self._stream.resume(connection, link.arrived)
         except SessionError as error:
+            connection.close()
             self._end(str(error))
             return
         if is_new:
@@ -184,7 +186,7 @@ def _reach(address: tuple[str, int], secret: bytes, own: Application, received: 
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        keys = authenticate(connection, key(secret), TERMS, HANDSHAKE_SECONDS)
+        keys = _prove(connection, address, secret)
         sealer, opener = Sealer(keys.send), Opener(keys.receive)
         connection.settimeout(_ANSWER_SECONDS)
         connection.sendall(sealer.seal(replace(own, received=received).encode()))
@@ -194,14 +196,25 @@ def _reach(address: tuple[str, int], secret: bytes, own: Application, received: 
             return _Link(connection, sealer, opener, int(json.loads(answer[1:])), more)
         reason, when = json.loads(answer[1:])
         raise ConnectionRefusedError(reason) if when == LATER else RefusedError(reason, when == ANEW)
-    except AuthenticationError:
-        raise RefusedError(
-            f"who listens at {address[0]}:{address[1]} does not hold this host's secret: {FILE_VARIABLE} "
-            "must be the same on all hosts"
-        ) from None
     except BaseException:
         connection.close()
         raise
+
+
+def _prove(connection: socket.socket, address: tuple[str, int], secret: bytes) -> Keys:
+    """Of a launcher that has the secret. One that has not may refuse this host for good; what speaks another
+    protocol, as a proxy whose launcher is not up yet, may not.
+    """
+    where = f"{address[0]}:{address[1]}"
+    try:
+        return authenticate(connection, key(secret), TERMS, HANDSHAKE_SECONDS)
+    except StrangerError:
+        raise ConnectionRefusedError(f"who answers at {where} is no horovodrun: is it a proxy?") from None
+    except AuthenticationError:
+        raise RefusedError(
+            f"who listens at {where} does not hold this host's secret: {FILE_VARIABLE} must be the same on "
+            "all hosts"
+        ) from None
 
 
 def _messages(connection: socket.socket, opener: Opener) -> list[bytes]:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
+
 from .channel import Channel, Tag
 from .sealed import LastingStream, SealedConnection
 from .session import SIGN_OF_LIFE
@@ -38,7 +40,7 @@ class Joined:
         self.patience = patience
         self.salt = salt
         self.heard = time.monotonic()
-        self.is_greeted = self.has_work = False
+        self.is_greeted = self.is_used = self.has_work = False
         self.on_frame: Callable[[Tag, bytes], None] = lambda tag, payload: None
         self.on_cut: Callable[[str], None] = lambda reason: None
         self._reason = ""  # why it is at its end
@@ -52,13 +54,19 @@ class Joined:
         """Whether nobody is waited for any more."""
         return self._ended is not None
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the host may be counted on: one that the job uses may be away for a while."""
+        return not self.is_gone and (self.is_used or self.stream.is_connected)
+
     def resume(self, connection: SealedConnection, arrived: int) -> None:
         """Goes on over a new connection; the agent has got so many bytes. Raises SessionError."""
         self.stream.resume(connection, arrived)
         self.heard = time.monotonic()
 
-    def show_life(self) -> None:
-        """Lets the agent know that the launcher is there, and the network between them."""
+    def show_life(self, now: float) -> None:
+        """Lets the agent know that the launcher is there, and the network between them; the agent answers."""
+        self.stream.tend(now)
         self.stream.send(SIGN_OF_LIFE)
 
     def send(self, tag: Tag, said: object = None) -> None:
@@ -75,14 +83,16 @@ class Joined:
         return False
 
     def dial(self, relay: Way | None) -> None:
-        """There is a connection."""
+        """There is a connection, or there will be one."""
+        self.is_used = True
 
     def inheritance(self, secret: bytes, folder: str, environment: Mapping[str, str]) -> dict[str, Any]:
         """Nothing that a stranger could use who listens: the agent makes the secret itself, and its host has
-        a folder and an environment of its own.
+        a folder and an environment of its own. For how long a connection may be away, both have to agree on.
         """
         self.has_work = True
-        return {"salt": self.salt, "folder": "", "environment": {}}
+        shared = {name: value for name, value in environment.items() if name == HOST_TIMEOUT_VARIABLE}
+        return {"salt": self.salt, "folder": "", "environment": shared}
 
     def next_time(self, now: float) -> float:
         """It has no news of itself."""

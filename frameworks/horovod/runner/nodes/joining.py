@@ -80,8 +80,7 @@ def key(secret: bytes) -> bytes:
 
 
 class Joining:
-    """Listens at a port of this host. ``arrived`` gets the way to each agent that has come, with what it
-    says of its host in ``application``.
+    """Listens at a port of this host.
 
     Args:
         loop: which waits for the connections; it has to call ``tend``.
@@ -105,12 +104,11 @@ class Joining:
         salt: str,
         say: Callable[[str], None],
     ) -> None:
-        self.arrived: list[Joined] = []
         self.refuses = ""  # why nobody can join any more
         self._loop = loop
         self._patience = patience
         self._salt = salt
-        self._ways: dict[str, Joined] = {}  # by session
+        self._ways: dict[str, Joined] = {}  # by session, in the order of their coming
         self._shows_life_at = 0.0
         self._strangers: dict[SealedConnection, float] = {}  # until when each has to apply
         listeners = endpoints.listen_at(hosts, range(port, port + 1))
@@ -121,6 +119,13 @@ class Joining:
         ]
         loop.attendants.append(self)
 
+    @property
+    def here(self) -> list[Joined]:
+        """The ways to the agents that have come and have not left, with what each says of its host in
+        ``application``.
+        """
+        return [way for way in self._ways.values() if way.is_here]
+
     def tend(self, now: float) -> float:
         """Drops those who do not say who they are, and lets the others know that somebody is here."""
         for gate in self._gates:
@@ -130,9 +135,11 @@ class Joining:
         if now >= self._shows_life_at:
             self._shows_life_at = now + PING_SECONDS
             for way in self._ways.values():
-                way.show_life()
+                way.show_life(now)
         return min(
-            [*self._strangers.values(), *(gate.next_deadline() for gate in self._gates)], default=_NEVER
+            self._shows_life_at if self._ways else _NEVER,
+            *self._strangers.values(),
+            *(gate.next_deadline() for gate in self._gates),
         )
 
     def part(self, status: int, seconds: float) -> None:
@@ -156,11 +163,14 @@ class Joining:
                 self._drop(connection)
 
     def _admit(self, connection: socket.socket, terms: Terms, keys: Keys) -> None:
-        addresses = endpoints.own_host(connection), str(connection.getpeername()[0])
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sealed = SealedConnection(
-            self._loop.selector, connection, Sealer(keys.send), Opener(keys.receive), _ignore, _ignore
-        )
+        try:
+            addresses = endpoints.own_host(connection), str(connection.getpeername()[0])
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            ends = connection, Sealer(keys.send), Opener(keys.receive)
+            sealed = SealedConnection(self._loop.selector, *ends, _ignore, _ignore)
+        except OSError:  # it has ended meanwhile, or no descriptor is left: the agent dials again
+            connection.close()
+            return
         sealed.on_message = lambda message: self._take(sealed, addresses, message)
         sealed.on_end = lambda reason: self._drop(sealed)
         self._strangers[sealed] = time.monotonic() + _APPLICATION_SECONDS
@@ -179,7 +189,6 @@ class Joining:
             way = self._ways.get(application.session)
             if way is None:
                 way = self._ways[application.session] = self._new_way(application, addresses)
-                self.arrived.append(way)
             connection.send(WELCOME + json.dumps(way.stream.received).encode())
             way.resume(connection, application.received)
         except (ValueError, SessionError) as error:
@@ -199,17 +208,12 @@ class Joining:
             return "the launcher that it served is gone, and this one knows nothing of its ranks", ANEW
         namesakes = [way for way in self._ways.values() if way.host == application.host and not way.is_gone]
         for way in [each for each in namesakes if not each.stream.is_connected and not each.has_work]:
-            self._forget(way)  # its agent has been started anew
+            del self._ways[way.application.session]  # its agent has been started anew
+            way.close()
             namesakes.remove(way)
         if namesakes:
             return f"a host of the name {application.host} has joined already (--name)", LATER
         return (self.refuses, NEVER) if self.refuses else None
-
-    def _forget(self, way: Joined) -> None:
-        way.close()
-        del self._ways[way.application.session]
-        if way in self.arrived:
-            self.arrived.remove(way)
 
 
 def _refuse(connection: SealedConnection, reason: str, when: str) -> None:

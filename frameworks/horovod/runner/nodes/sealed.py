@@ -12,12 +12,16 @@ from horovod.bootstrap.errors import AuthenticationError
 from horovod.bootstrap.network.frames import Opener, Sealer
 
 from .pipes import ReadPipe, WritePipe
-from .session import Session, SessionError
+from .session import FAREWELL, Session, SessionError
+
+_SILENCE_SECONDS = 8.0  # each side says something every other second: then another connection is tried
 
 
 class SealedConnection:
     """``on_message`` gets each message. ``on_end`` is called once, with the reason, when the connection has
     ended or carries what the other side has not sealed; it is not after ``close``.
+
+    Raises OSError where no descriptor is left; then the connection stays the caller's.
     """
 
     def __init__(
@@ -34,9 +38,8 @@ class SealedConnection:
         self._sealer = sealer
         self._opener = opener
         self._is_open = True
-        descriptor = connection.detach()
-        self._out = WritePipe(selector, os.dup(descriptor))
-        self._in = ReadPipe(selector, descriptor, self._feed)
+        self._out = WritePipe(selector, os.dup(connection.fileno()))
+        self._in = ReadPipe(selector, connection.detach(), self._feed)
 
     def send(self, message: bytes) -> None:
         """Queues a message; without effect after the end."""
@@ -75,7 +78,7 @@ class LastingStream:
         on_break: Callable[[str], object],
         on_end: Callable[[str], object],
     ) -> None:
-        self.heard = time.monotonic()
+        self.heard = self._tended = time.monotonic()
         self._session = Session()
         self._connection: SealedConnection | None = None
         self._on_bytes, self._on_break, self._on_end = on_bytes, on_break, on_end
@@ -114,9 +117,20 @@ class LastingStream:
         if self._connection is not None:
             self._connection.send(message)
 
+    def tend(self, now: float) -> None:
+        """Gives a connection up that carries nothing any more; to be called every other second."""
+        if now > self._tended + _SILENCE_SECONDS / 2:  # this process has not run: it was stopped, or starved
+            self.heard = now
+        self._tended = now
+        if self.is_connected and now >= self.heard + _SILENCE_SECONDS:
+            self.drop("nothing was heard of it")
+
     def take(self, message: bytes) -> None:
         """A message has come."""
         self.heard = time.monotonic()
+        if message == FAREWELL:
+            self._on_end("")
+            return
         try:
             data, answers = self._session.take(message)
         except SessionError as error:
@@ -131,6 +145,11 @@ class LastingStream:
         """The connection is lost."""
         self.close()
         self._on_break(reason)
+
+    def leave(self) -> None:
+        """Lets the other side know that this one ends, if there is a connection now."""
+        self.send(FAREWELL)
+        self.close()
 
     def close(self) -> None:
         """The connection is not needed any more. Idempotent."""

@@ -9,7 +9,8 @@ import struct
 from horovod.bootstrap.network.frames import MAX_PAYLOAD
 
 _DATA, _ARRIVED = b"d", b"a"
-SIGN_OF_LIFE = b"l"
+SIGN_OF_LIFE = b"l"  # asks for one, too
+FAREWELL = b"f"  # this side ends, and dials no more
 _COUNT = struct.Struct("!Q")
 _MOST_DATA = MAX_PAYLOAD - 1
 
@@ -48,7 +49,7 @@ class Session:
             self.received += len(content)
             return content, [_ARRIVED + _COUNT.pack(self.received)]
         if message == SIGN_OF_LIFE:
-            return b"", []
+            return b"", [_ARRIVED + _COUNT.pack(self.received)]
         if kind != _ARRIVED or len(content) != _COUNT.size:
             raise SessionError("a message of no known kind has come")
         self._forget(_COUNT.unpack(content)[0])
