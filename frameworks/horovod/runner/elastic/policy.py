@@ -282,6 +282,7 @@ class ElasticPolicy:
                 self._hosts[decision.worker] = decision.host
                 self._crew.start(decision.worker, decision.host)
             elif isinstance(decision, Form):
+                self._tell_cause(decision.generation - 1)
                 self._formation.begin(decision, now)
             elif isinstance(decision, Notify):
                 self._roster.notify(decision.added, decision.removed)
@@ -298,6 +299,12 @@ class ElasticPolicy:
                 self._finish(decision)
         if self._formation.failure and self._end is None:
             self._finish(End(_UNSTARTED_STATUS, self._formation.failure))
+
+    def _tell_cause(self, generation: int) -> None:
+        """Of the end of a generation in which no worker has ended: its ranks say nothing, and go on."""
+        has_lost = any(each.generation == generation for each in self._driver.attempts)
+        if not has_lost and (cause := self._roster.cause()):
+            self._say(f"generation {generation} has ended: {escaped(cause)}")
 
     def _finish(self, end: End) -> None:
         self._end = end

@@ -20,6 +20,7 @@ _PLACE, _UPDATE = b"place/", b"update/"
 # Of a start, beside the times in which its ranks give up by themselves, or give each other up.
 _SLACK_SECONDS = 5.0
 _NEVER = float("inf")
+_OF_LIVING = (Kind.STALL, Kind.CORRUPT, Kind.LINK, Kind.FAULT)
 _REQUEST = re.compile(rb"[0-9]{1,9} [0-9]{1,18}")
 
 
@@ -143,6 +144,12 @@ class Roster:
             return []
         late = self._store.late()
         return [*self._store.verdicts((), 0.0), *([late] if late is not None else [])]
+
+    def cause(self) -> str:
+        """What has ended the current generation although all its ranks live, as the first of them says it;
+        empty: nobody does.
+        """
+        return next((each.reason for each in self.verdicts() if each.kind in _OF_LIVING), "")
 
     @property
     def is_starting(self) -> bool:
