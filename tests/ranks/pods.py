@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import networks
 import psutil
@@ -33,10 +34,12 @@ class Pods(Launcher):
         path.write_text(os.urandom(32).hex())
         return str(path)
 
-    def lead(self, *arguments: str, hosts: int = 2, **changes: str) -> "subprocess.Popen[bytes]":
+    def lead(
+        self, *arguments: str, hosts: int = 2, into: IO[bytes] | int = subprocess.PIPE, **changes: str
+    ) -> "subprocess.Popen[bytes]":
         options = ["--rendezvous", f":{PORT}", "--wait-for-hosts", str(hosts)]
         command = self.hosts.switch.command(*MODULE, *options, *arguments)
-        return self.popen(command, env={**self.environment, **changes})
+        return self.popen(command, env={**self.environment, **changes}, stdout=into, stderr=into)
 
     def join(self, pod: int, *arguments: str, **changes: str) -> "subprocess.Popen[bytes]":
         name = () if self.is_named else ("--name", f"pod-{pod}")
@@ -55,10 +58,10 @@ class Pods(Launcher):
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Pods]:
-    """Three of them; afterwards nothing may be left of their jobs."""
-    with networks.hosts(3, "pod-" if networks.have_machines() else "") as hosts:
-        addresses = [f"10.77.0.{number + 1}/24" for number in range(3)]
+def running(folder: Path, count: int = 3) -> Iterator[Pods]:
+    """So many of them; afterwards nothing may be left of their jobs."""
+    with networks.hosts(count, "pod-" if networks.have_machines() else "") as hosts:
+        addresses = [f"10.77.0.{number + 1}/24" for number in range(count)]
         hosts.join("br0", "eth0", addresses, own=f"{ADDRESS}/24")
         pods = Pods(hosts, folder)
         yield pods
@@ -74,6 +77,21 @@ def break_stores(pod: networks.Namespace, ranks: int) -> None:
     while len(pod.run("ss", "-Htn", "state", "established", *filter).splitlines()) < ranks:
         assert time.monotonic() < deadline, "there are no other connections"
         time.sleep(0.05)
+
+
+def keep_apart(pod: networks.Namespace, numbers: Sequence[int]) -> Callable[[], None]:
+    """What a pod sends to some others vanishes, as at a firewall. Returns what ends that."""
+    pod.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+    others = [f"10.77.0.{number + 1}" for number in numbers]
+    for other in others:
+        nowhere = ("lladdr", "02:00:00:00:00:01", "nud", "permanent")
+        pod.run("ip", "neigh", "replace", other, "dev", "eth0", *nowhere)
+
+    def end() -> None:
+        for other in others:
+            pod.run("ip", "neigh", "del", other, "dev", "eth0")
+
+    return end
 
 
 def break_connection(pod: networks.Namespace) -> None:

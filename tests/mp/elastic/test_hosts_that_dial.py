@@ -5,12 +5,14 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import networks
 import pytest
+from elastic_job import TRAINS
 from launch import PROGRAMS
-from pods import Pods, break_connection, running
+from pods import Pods, break_connection, keep_apart, running
 from running_job import all_train, wait_for
 
 REASON = networks.why_not()
@@ -53,6 +55,44 @@ def test_a_pod_that_is_asked_to_end_hands_over_at_a_commit(pods: Pods, tmp_path:
     assert result.returncode == 0 and "pod-1 is about to go: its workers leave" in result.output
     assert "killed" not in result.output and "error" not in log.read_text(), result.output + log.read_text()
     assert pods.finish(agents[0], 5).returncode == 0
+
+
+HOLD_DOWN = 8.0
+CUT_OFF = re.compile(r"\(pod-2\).* do not reach each other; no worker is started on that host for 8 s")
+
+
+def begun_by_two(text: str) -> list[tuple[int, float]]:
+    """The first step of each generation of two, and when it was made."""
+    found = TRAINS.findall(text)
+    return [(int(step), float(when)) for rank, of, step, _, when in found if (rank, of) == ("0", "2")]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_host_behind_a_firewall_costs_a_generation_now_and_then(pods: Pods, tmp_path: Path) -> None:
+    """The launcher reaches it, and the ranks of the others do not."""
+    log, output = tmp_path / "log", tmp_path / "output"
+    log.touch()
+    agents = [pods.join(pod, "--slots", "1") for pod in (0, 1)]
+    options = ["--min-np", "1", "--blacklist-cooldown-range", "1", f"{HOLD_DOWN:g}", "--start-timeout", "8"]
+    steps = [sys.executable, str(PROGRAMS / "elastic_steps.py"), "100000", "never", "-1", "64", "0.02"]
+    words = ["-np", "2", *options, "-x", f"HVD_TEST_LOG={log}", *steps]
+    with output.open("wb") as file:
+        job = pods.lead(*words, into=file)
+    wait_for(all_train(2), log)
+    open_up = keep_apart(pods.hosts.nodes[2], (0, 1))
+    agents.append(pods.join(2, "--slots", "1"))
+    wait_for(lambda text: len(CUT_OFF.findall(text)) == 3, output, 90)
+    wait_for(lambda text: len(begun_by_two(text)) == 4, log)
+    steps_made, moments = zip(*begun_by_two(log.read_text()), strict=True)
+    assert all(late > early + 20 for early, late in pairwise(steps_made)), log.read_text()
+    assert all(late > early + HOLD_DOWN - 1 for early, late in pairwise(moments[1:])), log.read_text()
+    assert "has lost" not in log.read_text() and " of 3 " not in log.read_text(), log.read_text()
+    open_up()
+    wait_for(all_train(3), log, 60)
+    job.send_signal(signal.SIGTERM)
+    assert pods.finish(job, 20).returncode == 128 + signal.SIGTERM, output.read_text()
+    assert [pods.finish(agent, 5).returncode for agent in agents] == [128 + signal.SIGTERM] * 3
 
 
 @pytest.mark.parametrize("number", (signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)))

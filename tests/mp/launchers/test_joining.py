@@ -1,5 +1,6 @@
 """Jobs on hosts that dial the launcher: namespaces that stand for pods, where nobody logs in."""
 
+import random
 import signal
 import sys
 import time
@@ -60,19 +61,22 @@ def test_hosts_that_come_early_and_late_make_a_job(pods: Pods) -> None:
         assert end.returncode == 0 and b"has joined" in end.stderr
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("is_told", [False, True], ids=["auto", "ranks"])
-def test_the_same_command_on_each_host_makes_a_job(pods: Pods, order: tuple[int, ...], is_told: bool) -> None:
-    options = ["--nnodes", "3", "--nproc-per-node", "2", "--rendezvous", "10.77.0.2:29500"]
-    places = {1: 0, 2: 1, 0: 2}  # pod 1 has the address
+def test_the_same_command_on_each_host_makes_a_job(tmp_path: Path, seed: int, is_told: bool) -> None:
+    chance = random.Random(10 * seed + is_told)
+    options = ["--nnodes", "4", "--nproc-per-node", "2", "--rendezvous", "10.77.0.2:29500"]
+    places = {1: 0, 2: 1, 0: 2, 3: 3}  # pod 1 has the address
     nodes = {}
-    for pod in order:
-        own = ["--node-rank", str(places[pod]) if is_told else "auto"]
-        program = f"{PROGRAM}sys.exit(hvd.rank() == 4)"
-        nodes[pod] = pods.alike(pod, *options, *own, sys.executable, "-c", program)
-    ends = {pod: pods.finish(node, 30) for pod, node in nodes.items()}
-    assert [end.returncode for end in ends.values()] == [1, 1, 1], [end.output for end in ends.values()]
-    assert lines(ends[1].stdout) == [f"{rank} 2 3 10.77.0.2" for rank in range(6)]
+    with running(tmp_path, 4) as pods:
+        for pod in chance.sample(range(4), 4):
+            own = ["--node-rank", str(places[pod]) if is_told else "auto"]
+            program = f"{PROGRAM}sys.exit(hvd.rank() == 4)"
+            nodes[pod] = pods.alike(pod, *options, *own, sys.executable, "-c", program)
+            time.sleep(chance.choice((0.0, 0.6)))
+        ends = {pod: pods.finish(node, 30) for pod, node in nodes.items()}
+    assert [end.returncode for end in ends.values()] == [1] * 4, [end.output for end in ends.values()]
+    assert lines(ends[1].stdout) == [f"{rank} 2 4 10.77.0.2" for rank in range(8)]
     assert f"rank 4 (pod-{0 if is_told else 2}" in ends[1].output
 
 
