@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from launch import PROGRAMS, Launcher
+from load import within
 
 pytest.importorskip("optuna", reason="the search needs optuna")
 
@@ -91,4 +92,4 @@ def test_the_rank_that_has_the_study_does_not_seem_to_wait(tmp_path: Path) -> No
     found = json.loads(path.read_text())
     # One second for each trial, and at the end a rank may wait for the last one of the other.
     assert sum(row["step"] for row in found["ranks"]) == 6 * 20
-    assert all(row["waited"] < 1.6 for row in found["ranks"]), found
+    assert all(row["waited"] < 1.0 + within(0.6) for row in found["ranks"]), found

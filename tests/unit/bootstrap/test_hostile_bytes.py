@@ -84,6 +84,16 @@ def test_a_connector_takes_only_a_proof_of_the_secret(data: st.DataObject) -> No
     assert connector.keys is None
 
 
+@pytest.mark.parametrize("place", range(76))
+def test_no_bit_of_a_challenge_can_be_changed(place: int) -> None:
+    connector = Connector(_SECRET, _TERMS)
+    challenge = bytearray(Acceptor(_SECRET, lambda terms: True).feed(connector.greeting()))
+    assert len(challenge) == 76
+    challenge[place] ^= 1
+    with pytest.raises(AuthenticationError):
+        connector.feed(bytes(challenge))
+
+
 @many
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4), st.data())
 def test_only_sealed_frames_open_whatever_the_pieces(payloads: list[bytes], data: st.DataObject) -> None:

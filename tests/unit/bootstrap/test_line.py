@@ -99,7 +99,7 @@ def store() -> Iterator[StoreServer]:
 
 @pytest.fixture
 def network(store: StoreServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network]:
-    monkeypatch.setattr(clients, "_ANSWER_SLACK", 0.3)
+    monkeypatch.setattr(clients, "_ANSWER_SLACK", within(0.3))
     monkeypatch.setattr(lines, "TURN_SECONDS", 0.2)
     network = Network(store.address)
     yield network
@@ -119,7 +119,7 @@ def test_what_is_set_arrives_although_the_network_has_forgotten_the_connection(
         line.set(f"key/{number}", b"%d" % number)
     with StoreClient(store.address, SECRET, 2, 0, 5.0) as reader:
         assert [reader.get(f"key/{number}") for number in range(3)] == [b"0", b"1", b"2"]
-    assert network.accepted == 4
+    assert network.accepted >= 4  # more if an answer was late
     line.close()
 
 
@@ -137,7 +137,10 @@ def test_who_waits_hears_of_it_although_the_network_has_forgotten_the_connection
     line.close()
 
 
-def test_a_wait_keeps_its_connection_busy(network: Network, store: StoreServer) -> None:
+def test_a_wait_keeps_its_connection_busy(
+    network: Network, store: StoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "_ANSWER_SLACK", 30.0)  # an answer that is late would look like a lost one
     line = line_over(network)
     with ThreadPoolExecutor() as pool:
         waits = pool.submit(line.wait_for, "news")

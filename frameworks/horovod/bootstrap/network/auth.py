@@ -103,7 +103,7 @@ class Connector:
         magic, version, nonce, proof = _CHALLENGE.unpack(frame)
         if magic != _MAGIC:
             raise StrangerError("the other side does not speak the link protocol")
-        if version != _VERSION:
+        if version != _VERSION or frame != _CHALLENGE.pack(magic, version, nonce, proof):  # its padding
             raise AuthenticationError("the other side does not speak this version of the link protocol")
         transcript = self._hello + nonce
         _require(self._secret, b"acceptor", transcript, proof)
