@@ -1,5 +1,5 @@
-"""Trains a small net on scikit-learn's handwritten digits with ``model.fit``, and goes on when processes are
-lost or come.
+"""Trains a small net on scikit-learn's handwritten digits with ``model.fit``, and goes on when processes
+die or join.
 
     horovodrun -np 3 --min-np 1 --spares 1 python examples/keras_elastic.py
 

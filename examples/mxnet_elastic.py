@@ -1,4 +1,4 @@
-"""Trains a small net of gluon on handwritten digits, and goes on when processes are lost or come.
+"""Trains a small net of gluon on handwritten digits, and goes on when processes die or join.
 
     horovodrun -np 3 --min-np 1 --spares 1 python examples/mxnet_elastic.py
 
@@ -12,7 +12,7 @@ import os
 import numpy as np
 from sklearn.datasets import load_digits
 
-import horovod.mxnet as hvd  # before MXNet, which it makes importable beside numpy 1.24 and later
+import horovod.mxnet as hvd  # before MXNet, which it makes importable with numpy 1.24 and later
 
 # isort: split
 import mxnet as mx

@@ -8,7 +8,7 @@ import argparse
 import numpy as np
 from sklearn.datasets import load_digits
 
-import horovod.mxnet as hvd  # before MXNet, which it makes importable beside numpy 1.24 and later
+import horovod.mxnet as hvd  # before MXNet, which it makes importable with numpy 1.24 and later
 
 # isort: split
 import mxnet as mx

@@ -1,4 +1,4 @@
-"""A training loop of one's own for TensorFlow, with the step compiled by ``tf.function``.
+"""A custom training loop for TensorFlow, with the step compiled by ``tf.function``.
 
 horovodrun -np 2 python examples/tensorflow_tape.py
 """

@@ -1,4 +1,4 @@
-"""Trains a small net on scikit-learn's handwritten digits, and goes on when processes are lost or come.
+"""Trains a small net on scikit-learn's handwritten digits, and goes on when processes die or join.
 
     horovodrun -np 3 --min-np 1 --spares 1 --chaos kill:every=10s python examples/torch_elastic.py
 
@@ -48,14 +48,14 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
 
-    # 1. The sampler knows which samples of the epoch are done, whoever has done them.
+    # 1. The sampler knows which samples of the epoch are done, on any rank.
     sampler = hvd.elastic.ElasticSampler(train_data)
     loader = DataLoader(train_data, batch_size=args.batch, sampler=sampler)
 
     # 2. What the training needs to go on. A new process gets it from the others.
     state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, starts=0, lost=0.0, time=0.0)
 
-    # 3. Called again after a process was lost or has come.
+    # 3. Called again after a process has died or joined.
     @hvd.elastic.run
     def train(state: hvd.elastic.TorchState) -> None:
         print(f"rank {hvd.rank()} of {hvd.size()}, pid {os.getpid()}: epoch {state.epoch}", flush=True)

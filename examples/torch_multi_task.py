@@ -2,8 +2,8 @@
 
 horovodrun -np 2 python examples/torch_multi_task.py
 
-Rank 0, 2, 4, ... have data for the first task, the others for the second, and no two ranks need have equally
-much: a rank that has run out calls ``hvd.join()`` and the others go on.
+Ranks 0, 2, 4, ... have data for the first task, the others for the second, and the ranks may have different
+amounts: a rank that has run out calls ``hvd.join()``, and the others go on.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A loop as real trainings have it: mixed precision, accumulated and clipped gradients, a schedule, a moving
+"""A loop as in real training: mixed precision, accumulated and clipped gradients, a schedule, a moving
 average of the weights, and a checkpoint after each epoch, from which it resumes.
 
     horovodrun -np 2 python examples/torch_real_loop.py --stop 3

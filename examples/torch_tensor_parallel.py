@@ -3,9 +3,10 @@
 Four processes as 2 x 2:     horovodrun -np 4 python examples/torch_tensor_parallel.py
 Two, one layer over both:    horovodrun -np 2 python examples/torch_tensor_parallel.py
 
-Every rank trains on samples of its own. Of the wide layer it holds a shard: a band of columns of the first
-matrix, the same band of rows of the second. The ranks of a *tensor set* together hold the whole layer, those
-of a *data set* the same shard. With four ranks the tensor sets are 0 1 and 2 3, the data sets 0 2 and 1 3.
+Every rank trains on its own samples, and holds a shard of the wide layer: a band of columns of the first
+matrix, and the same band of rows of the second. The ranks of a *tensor set* together hold the whole layer;
+those of a *data set* hold the same shard. With four ranks the tensor sets are 0 1 and 2 3, the data sets
+0 2 and 1 3.
 """
 
 import copy

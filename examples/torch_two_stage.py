@@ -5,7 +5,7 @@ horovodrun -np 2 python examples/torch_two_stage.py
 Stage 1 looks up a vector for each category of a sample. The tables are too large for one process, so each
 rank owns some. Stage 2, a network over the vectors, is data-parallel. Two alltoalls connect them: the ids
 travel to the owners of the tables, and the vectors back to the owners of the samples. In the backward pass
-the gradients of the vectors take the same way back, by themselves.
+the gradients of the vectors go back the same way, automatically.
 """
 
 import copy

@@ -3,8 +3,8 @@
     python examples/ray/learning_rates.py --trials 6 --plot rates.png
 
 It starts a cluster on this machine, or uses the one of RAY_ADDRESS. Ends with a table of the trials, and with
---plot draws their accuracy against the learning rate. A trial that fails, as one whose loss is no number
-does, ends alone.
+--plot draws their accuracy against the learning rate. A trial that fails, for example because its loss
+is NaN, does not affect the others.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python examples/spark/estimator.py --ranks 2
 
 The images are a column of a DataFrame. The trained model is a stage of pyspark.ml: it is saved, loaded and
-evaluated as any other. Checks that it learns, and that the loaded one predicts the same.
+evaluated like any other. Checks that it learns, and that the loaded one predicts the same.
 """
 
 import argparse
