@@ -42,15 +42,20 @@ def test_an_elastic_job_grows_and_shrinks_with_those_who_dial(pods: Pods, tmp_pa
     assert [pods.finish(agent, 5).returncode for agent in agents] == [0, -signal.SIGKILL, 0]
 
 
-def test_a_pod_that_is_asked_to_end_hands_over_at_a_commit(pods: Pods, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGPWR))
+def test_a_pod_that_is_asked_to_end_hands_over_at_a_commit(
+    pods: Pods, tmp_path: Path, number: signal.Signals
+) -> None:
     log = tmp_path / "log"
     log.touch()
     agents = [pods.join(pod, "--slots", "1") for pod in (0, 1)]
     steps = [sys.executable, str(PROGRAMS / "elastic_steps.py"), "60", "never", "-1", "64", "0.05"]
-    job = pods.lead("-np", "2", "--min-np", "1", "--grace", "20", "-x", f"HVD_TEST_LOG={log}", *steps)
+    asks = [] if number == signal.SIGTERM else ["--preemption-signal", number.name]
+    words = ["-np", "2", "--min-np", "1", "--grace", "20", *asks, "-x", f"HVD_TEST_LOG={log}", *steps]
+    job = pods.lead(*words)
     wait_for(all_train(2), log)
-    pods.signal(agents[1], signal.SIGTERM)
-    assert pods.finish(agents[1], 20).returncode == 128 + signal.SIGTERM
+    pods.signal(agents[1], number)
+    assert pods.finish(agents[1], 20).returncode == 128 + number
     result = pods.finish(job, 60)
     assert result.returncode == 0 and "pod-1 is about to go: its workers leave" in result.output
     assert "killed" not in result.output and "error" not in log.read_text(), result.output + log.read_text()

@@ -1,5 +1,6 @@
 """Hosts that dial a launcher, in one process: who counts as there, for how long, and who may refuse one."""
 
+import errno
 import os
 import selectors
 import socket
@@ -127,6 +128,19 @@ def test_who_says_nothing_any_more_is_not_counted(meeting: Meeting, monkeypatch:
     end = time.monotonic() + 1.5
     meeting.run_until(lambda: time.monotonic() > end, [other])
     assert meeting.here == ["b"] and other._stream._connection is lasts
+
+
+def test_an_agent_without_a_descriptor_dials_again(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> int:
+        monkeypatch.undo()
+        raise OSError(errno.EMFILE, "too many open files")
+
+    agent = meeting.dial()
+    meeting.run_until(lambda: bool(agent._dialled), [])
+    monkeypatch.setattr(os, "dup", refuse)
+    agent.tend(time.monotonic())
+    assert not agent._stream.is_connected
+    meeting.run_until(lambda: agent._stream.is_connected)
 
 
 def test_a_host_that_the_job_uses_may_be_away_until_its_limit(meeting: Meeting) -> None:

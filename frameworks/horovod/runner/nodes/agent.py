@@ -16,6 +16,7 @@ from horovod.bootstrap import secret
 from horovod.bootstrap.errors import BootstrapError
 from horovod.bootstrap.network import endpoints, interfaces
 from horovod.bootstrap.text import escaped
+from horovod.elastic import asking
 
 from .. import limits
 from ..ending import ENDING_SIGNALS, Exit, signal_name
@@ -58,7 +59,7 @@ class Agent:
         self._marker = ""
         self._heard = time.monotonic()
         self._notice = Notice(None, "")
-        self._hands_over = False  # a signal asks its workers to leave first
+        self._asking: list[int] = []  # signals by which its workers are to leave first, in an elastic job
         self._leaving: int | None = None  # that signal, once it has come
         loop.on_signal = self._on_signal
         self._channel = Channel(carrier.write, self._on_frame, self._on_end)
@@ -179,9 +180,10 @@ class Agent:
             self._offer = secret.offer(self._carrier.job_secret(said))
             guardian = self._guard()
             self._notice = Notice(said["notice"], said["host"])
-            self._hands_over = said["orphan_seconds"] is not None  # an elastic job
             self._node = LocalNode(said["host"], self._loop.selector, self._loop.children, guardian, self)
             environment = {**os.environ, **said["environment"], **self._offer.variables}
+            if said["orphan_seconds"] is not None:
+                self._hand_over(asking.chosen_signal(environment))
             if os.path.isdir(said["folder"]):
                 os.chdir(said["folder"])
             os.environ["PATH"] = environment.get("PATH", os.defpath)  # in which the command is looked for
@@ -231,8 +233,15 @@ class Agent:
         if self._node is not None:
             self._node.say(f"{text} The ranks of {self._node.host} are ended")
 
+    def _hand_over(self, chosen: int | None) -> None:
+        """On SIGTERM, and on the signal that the user has chosen, if there is one."""
+        self._asking = [signal.SIGTERM]
+        if chosen is not None:
+            self._asking.append(chosen)
+            self._loop.catch(chosen)
+
     def _on_signal(self, number: int) -> None:
-        if number == signal.SIGTERM and self._hands_over and self._leaving is None and not self._is_alone:
+        if number in self._asking and self._leaving is None and not self._is_alone:
             self._leaving = number
             self._channel.send(Tag.NOTICED, 1)
         elif number in ENDING_SIGNALS:

@@ -152,7 +152,12 @@ class DialIn:
             return
         is_new = not self._stream.received
         ends = link.connection, link.sealer, link.opener
-        connection = SealedConnection(self._loop.selector, *ends, self._stream.take, self._stream.drop)
+        try:
+            connection = SealedConnection(self._loop.selector, *ends, self._stream.take, self._stream.drop)
+        except OSError as error:  # no descriptor is left just now
+            link.connection.close()
+            self._on_break(str(error))
+            return
         try:
             self._stream.resume(connection, link.arrived)
         except SessionError as error:
