@@ -170,3 +170,28 @@ def test_what_ended_the_connection_is_not_said_of_the_agent() -> None:
     assert ssh.farewell(NODE, 255, closed) == f"{text} (Connection to n closed by remote host.)"
     assert ssh.farewell(NODE, -9, "") == "the ssh here that leads to it was killed by signal 9"
     assert ssh.farewell(NODE, 1, "MemoryError\n") == "its agent ended with status 1 (MemoryError)"
+
+
+WAITS_FOR_ALL = """#!/bin/sh
+[ $1 = -G ] || {{ echo "ssh: Could not resolve hostname x: Name or service not known" >&2; exit 255; }}
+touch {folder}/asked.$$
+for turn in $(seq 600); do
+    [ $(ls {folder} | grep -c asked) -lt {hosts} ] || exit
+    sleep 0.1
+done
+touch {folder}/alone
+"""
+
+
+@pytest.mark.timeout(120)
+def test_the_configuration_is_asked_for_all_hosts_at_the_same_time(tmp_path: Path) -> None:
+    """Each ssh -G waits here until those for the other hosts run, too."""
+    hosts, names = 8, ",".join(f"n{number}:1" for number in range(8))
+    (tmp_path / "ssh").write_text(WAITS_FOR_ALL.format(folder=tmp_path, hosts=hosts))
+    (tmp_path / "ssh").chmod(0o755)
+    words = [sys.executable, "-m", "horovod.runner.launch", "-np", str(hosts), "-H", names]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [*words, "--start-timeout", "100", "true"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 1 and "there is no host of that name" in done.stderr, done.stderr
+    assert len(list(tmp_path.glob("asked.*"))) == hosts and not (tmp_path / "alone").exists()
