@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -58,11 +58,18 @@ class Pods(Launcher):
 
 
 @contextmanager
-def running(folder: Path, count: int = 3) -> Iterator[Pods]:
-    """So many of them; afterwards nothing may be left of their jobs."""
-    with networks.hosts(count, "pod-" if networks.have_machines() else "") as hosts:
+def running(folder: Path, count: int = 3, idle: float = 0.0) -> Iterator[Pods]:
+    """So many of them; afterwards nothing may be left of their jobs. Their network forgets TCP connections
+    that were ``idle`` for so many seconds, where that is not 0.
+    """
+    with ExitStack() as stack:
+        hosts = stack.enter_context(networks.hosts(count, "pod-" if networks.have_machines() else ""))
         addresses = [f"10.77.0.{number + 1}/24" for number in range(count)]
-        hosts.join("br0", "eth0", addresses, own=f"{ADDRESS}/24")
+        if idle:
+            rule = stack.enter_context(hosts.join_by_switch(addresses, own=f"{ADDRESS}/24"))
+            rule("*", "*", idle=idle)
+        else:
+            hosts.join("br0", "eth0", addresses, own=f"{ADDRESS}/24")
         pods = Pods(hosts, folder)
         yield pods
         pods.wait_until_gone(4.0)

@@ -26,6 +26,7 @@ CLONE_NEWNET = 0x40000000
 MOST_BYTES = 1 << 16
 ETHERNET, TCP = 14, 6
 IPV4 = b"\x08\x00"
+SYN, ACK = 0x02, 0x10
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Path:
     corrupt: float = 0.0  # that a bit of a TCP payload is wrong, and the checksum right
     cut: float = 0.0  # 1: nothing arrives
     mtu: float = 0.0  # larger packets are lost; 0: none
+    idle: float = 0.0  # a TCP connection that carries nothing for longer is forgotten; 0: none
     port: float = 0.0  # TCP from or to this port is lost; 0: none
     rate: float = 0.0  # bits in a second; 0: any
     queue: float = 64e3  # bytes that wait for the rate, beyond which frames are lost
@@ -63,6 +65,22 @@ class Path:
         if random.random() < self.overtake:
             return now
         return now + self.delay + random.random() * self.jitter
+
+
+def connection(frame: bytes) -> bytes:
+    """Which one a TCP packet over IPv4 is of, in either direction; of any other empty."""
+    if not ports(frame):
+        return b""
+    begin = ETHERNET + (frame[14] & 15) * 4
+    return b"".join(
+        sorted([frame[26:30] + frame[begin : begin + 2], frame[30:34] + frame[begin + 2 : begin + 4]])
+    )
+
+
+def opens(frame: bytes) -> bool:
+    """Whether a TCP packet is the first of a connection."""
+    flags = frame[ETHERNET + (frame[14] & 15) * 4 + 13]
+    return flags & (SYN | ACK) == SYN
 
 
 def ports(frame: bytes) -> tuple[int, ...]:
@@ -115,6 +133,7 @@ class Switch:
         self._paths = {(source, target): Path() for source in taps for target in taps if source != target}
         self._under_way: list[tuple[float, int, int, bytes]] = []  # when, number, where to, frame
         self._count = 0
+        self._carried: dict[bytes, float] = {}  # when a connection has carried something
 
     def rule(self, line: str) -> None:
         """Changes some paths."""
@@ -158,7 +177,7 @@ class Switch:
                     self._send(self._paths[tap, target], target, frame)
 
     def _send(self, path: Path, target: int, frame: bytes) -> None:
-        if path.loses(frame):
+        if path.loses(frame) or self._has_forgotten(path, frame):
             return
         if random.random() < path.corrupt:
             frame = with_wrong_bit(frame)
@@ -167,6 +186,17 @@ class Switch:
             if due is not None:
                 self._count += 1
                 heapq.heappush(self._under_way, (due, self._count, target, frame))
+
+    def _has_forgotten(self, path: Path, frame: bytes) -> bool:
+        """As stateful firewalls do, and tell nobody: what is under way on such a connection vanishes."""
+        key = connection(frame) if path.idle else b""
+        if not key:
+            return False
+        now = time.monotonic()
+        if not opens(frame) and now > self._carried.get(key, now) + path.idle:
+            return True
+        self._carried[key] = now
+        return False
 
     def _deliver(self) -> None:
         while self._under_way and self._under_way[0][0] <= time.monotonic():
