@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from horovod.runner.nodes import children as launchers_children
 from horovod.runner.nodes import guard
 from horovod.runner.nodes.guardian import Guardian
 
@@ -63,3 +64,19 @@ def test_another_one_takes_its_place_when_it_has_not_read_for_long(children: Chi
     (text,) = said
     assert f"process {children.guards[0][0]}, which would end the ranks" in text and "its place" in text
     guardian.dismiss()
+
+
+def test_what_ends_after_a_guard_is_dismissed_is_told_to_nobody(children: Children) -> None:
+    """An ssh of a start that has failed, while the next one runs."""
+    guardian = Guardian("A=b", children, pytest.fail)  # type: ignore[arg-type]
+    guardian.watch(77)
+    guardian.dismiss()
+    guardian.forget(77)
+
+
+def test_a_number_that_is_used_again_has_no_code_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launchers_children, "_become_subreaper", lambda: None)
+    known = launchers_children.Children()
+    known._codes[77] = 0  # of an ssh that nobody has asked how it ended
+    known.expect(77)
+    assert known.take_code(77) is None

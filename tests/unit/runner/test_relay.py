@@ -5,7 +5,7 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from load import within
@@ -19,12 +19,21 @@ from horovod.runner.nodes.ssh import Target
 
 
 class _Children:
+    def __init__(self) -> None:
+        self.on_end: dict[int, Callable[[], None]] = {}
+
     def expect(self, pid: int, is_tool: bool) -> None:
         assert is_tool
 
+    def look_after(self, pid: int, on_end: Callable[[], None]) -> None:
+        self.on_end[pid] = on_end
+
     def take_code(self, pid: int) -> int | None:
         ended, status = os.waitpid(pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if ended else None
+        if not ended:
+            return None
+        self.on_end.pop(pid)()
+        return os.waitstatus_to_exitcode(status)
 
 
 class _Guardian:

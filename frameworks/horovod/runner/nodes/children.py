@@ -29,11 +29,12 @@ class Children:
     def expect(self, pid: int, is_tool: bool = False) -> None:
         """How this child ends will be asked for. A tool is no part of the job, nor is what it starts: ssh."""
         self._expected.add(pid)
+        self._codes.pop(pid, None)  # of another one that had this number, which nobody has asked for
         if is_tool:
             self._tools.add(pid)
 
     def look_after(self, pid: int, on_end: Callable[[], None]) -> None:
-        """A tool that is to be there as long as the job: ``on_end`` is called when it has ended."""
+        """A tool: ``on_end`` is called when it has ended."""
         self._tools.add(pid)
         self._on_end[pid] = on_end
 

@@ -109,6 +109,8 @@ class Guardian:
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
+        if self._process.stdin.closed:  # it is dismissed, and what it was to watch may end later
+            return
         try:
             is_taken = self._process.stdin.write(line.encode() + b"\n") is not None
         except BrokenPipeError:  # it has been ended: the next one is told all

@@ -21,7 +21,6 @@ class SshProcess:
         self.on_output: Callable[[bytes], object] = _forget
         self.on_errors: Callable[[bytes], object] = _forget
         self._children = loop.children
-        self._guardian = guardian
         self._status: int | None = None
         process = subprocess.Popen(
             command,
@@ -35,6 +34,7 @@ class SshProcess:
         self._pid = process.pid
         guardian.watch(self._pid)
         loop.children.expect(self._pid, is_tool=True)
+        loop.children.look_after(self._pid, lambda: guardian.forget(process.pid))
         self._stdin = WritePipe(loop.selector, taken(process.stdin))
         self._stdout = ReadPipe(loop.selector, taken(process.stdout), self._take_output)
         self._stderr = ReadPipe(loop.selector, taken(process.stderr), lambda data: self.on_errors(data))
@@ -58,7 +58,6 @@ class SshProcess:
         if self._status is None:
             self._status = self._children.take_code(self._pid)
             if self._status is not None:
-                self._guardian.forget(self._pid)
                 self._stderr.drain()
         return self._status
 
