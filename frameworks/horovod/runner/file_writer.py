@@ -142,9 +142,7 @@ class FileWriter:
 
     def _tell_stuck(self) -> None:
         self._complain(f"the disk of --output-filename stands still: {self._queued} bytes are lost")
-        end = time.monotonic() + _TOLD_SECONDS
-        while not self._complaints.is_idle and time.monotonic() < end:
-            time.sleep(_POLL_SECONDS)
+        self._complaints.flush(_TOLD_SECONDS)
 
     def _complain(self, why: str) -> None:
         self._complaints.put(f"horovodrun: warning: {why}; no more is kept there\n".encode())

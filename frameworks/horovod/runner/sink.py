@@ -15,6 +15,7 @@ from .output import ERASE_LINE
 
 _FULL_BYTES = 1 << 20
 _BAR_SECONDS = 1.0
+_POLL_SECONDS = 0.005
 # A blocking pipe takes all or nothing, and ``written`` is to show a slow reader's progress.
 _WRITE_BYTES = 4096
 
@@ -89,6 +90,12 @@ class Sink:
     def is_idle(self) -> bool:
         """Whether everything is written."""
         return self._queued == 0
+
+    def flush(self, seconds: float) -> None:
+        """Waits until everything is written, at most so long."""
+        end = time.monotonic() + seconds
+        while not self.is_idle and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
         """Ends the thread, unless it hangs in a write that nobody takes."""

@@ -88,6 +88,16 @@ def test_stopped_reader_does_not_hold_up_the_report_on_a_failure(job: Launcher) 
     assert b"nobody reads stdout: at least" in stderr
 
 
+def test_a_reader_that_reads_nothing_at_all_does_not_hold_up_the_end(job: Launcher) -> None:
+    """Of a job that has failed; what people are told at last goes the same way."""
+    read_end, write_end = os.pipe()
+    script = rank_script("os.write(2, b'y' * 99999); sys.exit(7)")
+    process = job.popen([*MODULE, "--verbose", "-np", "1", *script], stdout=write_end, stderr=write_end)
+    os.close(write_end)
+    assert job.end_within(process, 15) == 7
+    os.close(read_end)
+
+
 def test_slow_reader_gets_all_output_of_a_failed_job(job: Launcher) -> None:
     script = rank_script("for i in range(300): os.write(1, b'%0998d\\n' % i)\nsys.exit(3)")
     process = job.start("-np", "1", *script)

@@ -30,6 +30,7 @@ from . import is_this_host
 
 USAGE_STATUS = 2
 _FLUSH_SECONDS = 1.0
+_READER_SECONDS = 5.0
 
 Opened = Sequence[Mapping[str, BinaryIO]]
 
@@ -132,7 +133,7 @@ def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
             status = supervise(job, stage)
             _tell_end(journal, status)
             if (job.output.is_verbose or sinks[1].is_terminal) and not job.output.is_json:
-                _close(job, time.monotonic() - begin, status, stage.notes)
+                _close(job, time.monotonic() - begin, status, stage.notes, sinks[1])
             return status
         except ReachError as error:
             return _give_up(journal, str(error), error.status)
@@ -156,12 +157,13 @@ def _let_see(
         metrics.tell(output.metrics, view, loop, lambda text: say(f"horovodrun: {text}\n".encode()), stack)
 
 
-def _close(job: Job, seconds: float, status: int, notes: Sequence[str]) -> None:
-    """The last line of a job, for people: how long it took, and where its files are."""
+def _close(job: Job, seconds: float, status: int, notes: Sequence[str], sink: Sink) -> None:
+    """The last line of a job, for people: how long it took, and where its files are. Nobody may read it."""
     what = [f"status {status}"] if status else []
     what += [f"{job.size} rank{'s' if job.size > 1 else ''}", _duration(seconds), *notes]
     what += [f"output in {job.output.folder}"] if job.output.folder else []
-    print(f"horovodrun: {escaped(', '.join(what))}", file=sys.stderr)
+    sink.put(f"horovodrun: {escaped(', '.join(what))}\n".encode(errors="replace"), owner=sink)
+    sink.flush(_READER_SECONDS)
 
 
 def _duration(seconds: float) -> str:
