@@ -10,6 +10,7 @@ from .text import shown
 
 START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
+ENCRYPT_VARIABLE = "HOROVOD_ENCRYPT"
 HOST_TIMEOUT_VARIABLE = "HOROVOD_HOST_TIMEOUT"
 HOST_SECONDS = 30.0
 """For so long a connection between the launcher and another host may be away, by default."""
@@ -17,7 +18,7 @@ RANK_SECONDS = 30.0
 """For so long ranks wait for each other at the start, by default."""
 ADDRESS_VARIABLE, WORKER_VARIABLE = "HOROVOD_ELASTIC_ADDR", "HOROVOD_ELASTIC_WORKER"
 # The defaults of the core.
-_STAGING = {"HOROVOD_SHM_CHUNK_BYTES": 131072, "HOROVOD_SHM_STAGING_SLOTS": 4, "HOROVOD_ENCRYPT": 0}
+_STAGING = {"HOROVOD_SHM_CHUNK_BYTES": 131072, "HOROVOD_SHM_STAGING_SLOTS": 4}
 _TRANSPORTS = ("auto", "shm", "tcp")
 
 
@@ -35,12 +36,11 @@ def staging(environment: Mapping[str, str]) -> str:
     """
     from horovod import _core
 
-    told = []
-    for variable, default in _STAGING.items():
-        text = environment.get(variable, "")
-        _core.check_setting(variable, text)
-        told.append(f"{variable}={int(text or default)}")
-    return ", ".join(told)
+    for variable in (*_STAGING, ENCRYPT_VARIABLE):
+        _core.check_setting(variable, environment.get(variable, ""))
+    told = [f"{name}={int(environment.get(name) or default)}" for name, default in _STAGING.items()]
+    encrypts = variables.flag(ENCRYPT_VARIABLE, environ=environment)
+    return ", ".join([*told, f"{ENCRYPT_VARIABLE}={encrypts:d}"])
 
 
 def start_timeout(environment: Mapping[str, str]) -> float:

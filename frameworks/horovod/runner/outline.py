@@ -4,7 +4,9 @@ import os
 from collections.abc import Mapping, Sequence
 
 from horovod.bootstrap.shared_memory import shared_memory_refusal
+from horovod.bootstrap.start_settings import ENCRYPT_VARIABLE
 from horovod.bootstrap.text import escaped
+from horovod.bootstrap.variables import flag
 
 from . import limits
 from .hosts import Placement, by_host
@@ -18,7 +20,7 @@ def outline(placements: Sequence[Placement], environment: Mapping[str, str]) -> 
     """Ranks, hosts, transport and threads, the last two as the environment has them."""
     wanted = environment.get("HOROVOD_TRANSPORT") or "auto"
     refusal = shared_memory_refusal(placements[0].local_size) if wanted == "auto" else None
-    tcp = "encrypted TCP" if environment.get("HOROVOD_ENCRYPT") == "1" else "TCP"
+    tcp = "encrypted TCP" if flag(ENCRYPT_VARIABLE, environ=environment) else "TCP"
     known = {"auto": _SHARED, "shm": _SHARED, "tcp": tcp}
     transport = f"{tcp} (no shared memory: {refusal})" if refusal else known.get(wanted, wanted)
     hosts = by_host(placements)

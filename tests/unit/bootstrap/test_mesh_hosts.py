@@ -131,6 +131,12 @@ def test_ranks_that_stage_tensors_differently_hear_how() -> None:
         check_alike(places)
 
 
+@pytest.mark.parametrize("value", ["1", "2", "true", "Yes", "on"])
+def test_ranks_encrypt_by_any_word_of_a_flag(value: str) -> None:
+    assert staging({"HOROVOD_ENCRYPT": value}).endswith(", HOROVOD_ENCRYPT=1")
+    assert staging({"HOROVOD_ENCRYPT": "off"}) == staging({})
+
+
 @pytest.mark.parametrize("value", ["0", "16383", "2000000", "64k"])
 def test_a_chunk_of_no_use_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match=r"HOROVOD_SHM_CHUNK_BYTES=.*from 16384 to 1048576"):

@@ -169,7 +169,7 @@ def test_the_outline_names_the_hosts() -> None:
         "3 ranks on 2 hosts (2 on localhost, 1 on far), over shared memory within a host and TCP between "
         "hosts, 1 thread each"
     )
-    encrypted = outline(places, {"HOROVOD_ENCRYPT": "1"})
+    encrypted = outline(places, {"HOROVOD_ENCRYPT": "true"})
     assert "over shared memory within a host and encrypted TCP between hosts, " in encrypted
 
 
