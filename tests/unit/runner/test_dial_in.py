@@ -148,12 +148,16 @@ def test_a_host_that_the_job_uses_may_be_away_until_its_limit(meeting: Meeting) 
     hosts = HostsThatDial(meeting.joining, {}, 1)
     (way,) = meeting.joining.here
     way.dial(None)
+    way.inheritance(b"", "", {})
     way.stream.drop("a network broke it")
     assert meeting.here == ["pod"] and hosts.tend(0.0) == {"pod": 1} and hosts.way("pod") is way
     meeting.run_until(lambda: agent._stream.is_connected and way.stream.is_connected)
     agent.close()  # says so, and then nobody waits for it
     meeting.run_until(lambda: not meeting.here, [])
     assert hosts.tend(0.0) == {} and way.why_lost(0.0) == "its agent has left"
+    meeting.agents.remove(agent)
+    meeting.bring()  # as it is started anew, under its name
+    assert hosts.tend(0.0) == {"pod": 1} and hosts.way("pod") is not way
 
 
 def test_the_launcher_says_how_long_a_connection_may_be_away(meeting: Meeting) -> None:
