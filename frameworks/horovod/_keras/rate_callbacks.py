@@ -82,7 +82,7 @@ class LearningRateSchedule(_RateCallback):
     ``end_epoch``.
 
     While a LearningRateWarmupCallback of the same training is active the rate is left alone. The logs of
-    every epoch get the rate as ``lr`` and ``learning_rate``.
+    every epoch get the rate as ``lr``.
 
     Args:
         initial_lr: What is multiplied. None is the rate that the optimizer has when training begins; give a
@@ -137,8 +137,7 @@ class LearningRateSchedule(_RateCallback):
 
 class LearningRateWarmup(_RateCallback):
     """Raises the learning rate with every batch, in equal steps, from ``initial_lr / size`` to ``initial_lr``
-    at the end of ``warmup_epochs`` epochs. The logs of every epoch get the rate as ``lr`` and
-    ``learning_rate``.
+    at the end of ``warmup_epochs`` epochs. The logs of every epoch get the rate as ``lr``.
 
     Args:
         initial_lr: The rate for the whole job, commonly that of one process times ``hvd.size()``. None is

@@ -22,10 +22,6 @@ _HINTS = (
         "within if __name__ == '__main__':",
     ),
     (
-        r"^ModuleNotFoundError: No module named 'horovod\.spark\.\w+'",
-        "the estimators of Spark are not there yet; horovod.spark.run is",
-    ),
-    (
         r"^AttributeError: module 'numpy' has no attribute 'bool'",
         "if MXNet asked for it: import horovod.mxnet before mxnet, or install numpy<1.24",
     ),

@@ -72,10 +72,6 @@ def test_a_kill_that_nobody_owns_hints_at_memory() -> None:
         ),
         ("import yaml", "its Python has no yaml, but that of horovodrun has"),
         ("import not_installed_anywhere", None),
-        (
-            "raise ModuleNotFoundError(\"No module named 'horovod.spark.keras'\")",
-            "the estimators of Spark are not there yet",
-        ),
         ("import numpy; numpy.bool", "import horovod.mxnet before mxnet, or install numpy<1.24"),
         ("import horovod.nothing", None),
         (

@@ -9,6 +9,7 @@ import pytest
 
 import horovod
 from horovod.runner.call import arguments
+from horovod.runner.call import run as call
 from horovod.runner.command_line import parser
 
 # The public contract, as scripts for Horovod 0.28 use it.
@@ -98,6 +99,14 @@ def test_several_interfaces_are_one_option():
 )
 def test_refusals_of_horovodrun_name_the_arguments(said, meant):
     assert arguments.refusal(said) == meant
+
+
+def test_a_job_without_a_number_of_ranks_says_that_it_has_one(capfd, monkeypatch):
+    monkeypatch.setattr(call, "run_job", lambda words, *_: words)
+    note = "horovod.run: num_proc is not given, so there is 1 rank\n"
+    for given, said in [({}, note), ({"num_proc": 1}, ""), ({"min_num_proc": 1}, "")]:
+        assert "--num-proc=1" in horovod.run(never, **given)
+        assert capfd.readouterr().err == said, given
 
 
 def test_warnings_of_horovodrun_name_the_arguments(capfd):
