@@ -22,6 +22,9 @@ _callbacks_before_shutdown: list[Callable[[], None]] = []
 _shutdown_callbacks: list[Callable[[], None]] = []
 _joins = 0
 
+if "HOROVOD_RANK" in os.environ:
+    stacks.answer_launcher()  # whoever is late may never come to init
+
 
 def before_shutdown(callback: Callable[[], None]) -> None:
     """Runs ``callback`` before every ``shutdown``, while operations can still be completed."""

@@ -48,6 +48,11 @@ def show_crashes() -> None:
         faulthandler.enable(file=_STDERR)
 
 
+def answer_launcher() -> None:
+    """From now on the launcher can have this process show its stacks, also before ``init``."""
+    _signal_without_lock()
+
+
 def watch() -> None:
     """Begins to answer requests."""
     _Watch.thread = threading.Thread(target=_answer, name=_THREAD, daemon=True)

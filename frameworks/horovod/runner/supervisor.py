@@ -224,6 +224,14 @@ class Supervisor:
         if self._ending.first_failure is not None and not had_failed:
             for node in self._nodes:
                 node.find_stopped()
+            self._show_absent()
+
+    def _show_absent(self) -> None:
+        """Has a rank that the others have waited for in vain show where it is, while it lives."""
+        verdicts = self._testimony.verdicts((), 0.0)
+        absent = self._alive.intersection(each.culprit for each in verdicts if each.kind == Kind.ABSENT)
+        for node in self._nodes if absent else ():
+            node.show_stacks(absent)
 
     def say(self, text: str) -> None:
         """Writes a line among the launcher's own."""

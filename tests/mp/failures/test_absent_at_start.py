@@ -1,10 +1,12 @@
 """A rank that does not come through hvd.init() is named by the launcher, whoever gives up first."""
 
+import math
 import re
+import sys
 import time
 
 import pytest
-from launch import Job
+from launch import Job, Launcher
 from load import within
 
 import horovod.torch as hvd
@@ -54,7 +56,20 @@ def test_a_rank_that_is_late_is_named(transport: str, misdeed: str) -> None:
     headline = f"did not come through hvd.init() in time{state}; the job's status is 1"
     assert re.search(f"^{WHO}{re.escape(headline)}$", result.output, re.MULTILINE), result.output
     assert reason in result.output and "failed first" not in result.output
+    stack = r'\[1\]<stderr>:  File ".*absent_at_start.py", line \d+ in <lambda>'
+    assert bool(re.search(stack, result.output)) == (misdeed == "sleep"), result.output
     assert result.returncode == 1 and job.survivors() == []
+
+
+def test_a_late_rank_that_shows_no_stack_is_said_to_live() -> None:
+    """It is no Python yet, and it is one that has not imported us."""
+    late = 'if [ "$HOROVOD_RANK" = 1 ]; then exec sleep 100; fi; exec "$0" -c "$1"'
+    program = "import plain_horovod as hvd; hvd.init()"
+    options = ("-np", "2", "--start-timeout", str(math.ceil(within(2))), "sh", "-c", late)
+    status, _, stderr = Launcher().run(*options, sys.executable, program)
+    said = rb"process \d+ shows no stacks; sleep is in state S \(sleeping\)"
+    assert status == 1 and re.search(said, stderr), stderr.decode()
+    assert b"did not come through hvd.init() in time; the job's status is 1" in stderr
 
 
 UNWATCHED = {

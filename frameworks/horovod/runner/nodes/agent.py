@@ -164,7 +164,7 @@ class Agent:
             node.find_stopped()
             self._channel.send(Tag.STOPPED, node.stopped)
         elif tag == Tag.SHOW_STACKS:
-            node.show_stacks()
+            node.show_stacks(said["ranks"])
         elif tag == Tag.FINISH:
             node.finish()
         elif tag == Tag.ABANDON:

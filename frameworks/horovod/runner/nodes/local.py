@@ -148,10 +148,13 @@ class LocalNode:
         """Looks which ranks are stopped; see ``stopped``."""
         self.stopped = [rank.number for rank in self._living() if guard.is_stopped(rank.pid)]
 
-    def show_stacks(self) -> None:
+    def show_stacks(self, ranks: Collection[int] | None = None) -> None:
         """Has the ranks that live write where they are to their stderr; says it for those that cannot."""
-        numbers = {rank.pid: rank.number for rank in self._living()}
-        for pid, shown in stacks.show(numbers).items():
+        asked = self._living()
+        if ranks is not None:
+            asked = [rank for rank in asked if rank.number in ranks and not guard.is_stopped(rank.pid)]
+        numbers = {rank.pid: rank.number for rank in asked}
+        for pid, shown in stacks.show(numbers, may_die=ranks is None).items():
             said = [f"the stacks of process {each}, innermost call first:" for each in shown]
             said = said or [f"process {pid} shows no stacks; {stacks.whereabouts(pid)}"]
             self._say(numbers[pid], said)

@@ -90,8 +90,10 @@ class Node(Protocol):
     def find_stopped(self) -> None:
         """Looks which ranks are stopped; see ``stopped``."""
 
-    def show_stacks(self) -> None:
-        """Has the ranks that live write where they are to their stderr."""
+    def show_stacks(self, ranks: Collection[int] | None = None) -> None:
+        """Has the ranks that live write where they are to their stderr; those of ``ranks``, if given, go on
+        as they were.
+        """
 
     def tend(self, now: float) -> float:
         """Carries on what is under way; called after every event. Returns when to call it at the latest."""

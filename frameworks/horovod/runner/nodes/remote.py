@@ -3,7 +3,7 @@
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, astuple, replace
 
 from horovod.bootstrap.network import interfaces
@@ -126,9 +126,9 @@ class RemoteNode:
         said = {"number": int(number), "pauses": number == signal.SIGSTOP}
         self._send(Tag.SIGNAL, said)
 
-    def show_stacks(self) -> None:
+    def show_stacks(self, ranks: Collection[int] | None = None) -> None:
         """Has the ranks there write on their stderr where they are."""
-        self._send(Tag.SHOW_STACKS)
+        self._send(Tag.SHOW_STACKS, {"ranks": None if ranks is None else sorted(ranks)})
 
     def find_stopped(self) -> None:
         """Asks which ranks are stopped; the answer comes soon."""

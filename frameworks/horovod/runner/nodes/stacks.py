@@ -1,6 +1,6 @@
 """Has the processes of ranks show where they are: their Python stacks, or what the kernel tells of them.
 
-A process that has come through hvd.init() answers a real-time signal, by faulthandler, which needs no
+A process that has imported horovod answers a real-time signal, by faulthandler, which needs no
 interpreter lock. One that has not yet answers SIGABRT when it is a Python with PYTHONFAULTHANDLER, and
 dies of it; so this is done only where SIGTERM, which follows, would kill it as suddenly.
 """
@@ -17,8 +17,9 @@ from . import guard
 _ANSWERED = range(signal.SIGRTMIN + 1, signal.SIGRTMAX - 7)
 
 
-def show(pids: Iterable[int]) -> dict[int, list[int]]:
-    """Has the processes below those of ``pids``, and they themselves, show their stacks on their stderr.
+def show(pids: Iterable[int], may_die: bool = True) -> dict[int, list[int]]:
+    """Has the processes below those of ``pids``, and they themselves, show their stacks on their stderr;
+    ``may_die``: also those that die of it.
 
     Returns the processes that do, by the one of ``pids`` that they are of.
     """
@@ -26,17 +27,18 @@ def show(pids: Iterable[int]) -> dict[int, list[int]]:
     shown = {}
     for pid in pids:
         below = [each for each in everybody if pid in _ancestors(each, everybody) or each == pid]
-        signals = chosen({each: _caught(each) for each in below}, everybody)
+        signals = chosen({each: _caught(each) for each in below}, everybody, may_die)
         shown[pid] = [each for each, number in sorted(signals.items()) if _ask(each, number)]
     return shown
 
 
-def chosen(caught: Mapping[int, int], parents: Mapping[int, int]) -> dict[int, int]:
+def chosen(caught: Mapping[int, int], parents: Mapping[int, int], may_die: bool = True) -> dict[int, int]:
     """The processes to ask, and the signal for each. Pure.
 
     Args:
         caught: of each process the signals that it catches, a bit each.
         parents: of each process.
+        may_die: whether those are asked, too, that die of it.
     """
     answering = {pid: number for pid, mask in caught.items() if (number := _highest(mask))}
     top = {pid for pid in answering if not answering.keys() & _ancestors(pid, parents)}
@@ -44,7 +46,7 @@ def chosen(caught: Mapping[int, int], parents: Mapping[int, int]) -> dict[int, i
     dying = {
         pid
         for pid, mask in caught.items()
-        if _has(mask, signal.SIGABRT) and not _has(mask, signal.SIGTERM)
+        if may_die and _has(mask, signal.SIGABRT) and not _has(mask, signal.SIGTERM)
         if pid not in related and not answering.keys() & _ancestors(pid, parents)
     }
     first = {pid for pid in dying if not dying & _ancestors(pid, parents)}
