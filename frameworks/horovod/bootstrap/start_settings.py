@@ -10,6 +10,7 @@ from .text import shown
 
 START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
 STORE_VARIABLE = "HOROVOD_STORE_ADDR"
+RESTART_VARIABLE = "HOROVOD_RESTART"
 ENCRYPT_VARIABLE = "HOROVOD_ENCRYPT"
 HOST_TIMEOUT_VARIABLE = "HOROVOD_HOST_TIMEOUT"
 HOST_SECONDS = 30.0
@@ -60,8 +61,8 @@ def is_elastic(environment: Mapping[str, str]) -> bool:
 
 
 def forget_launchers(environment: MutableMapping[str, str]) -> None:
-    """Takes out what launchers of elastic jobs and torchrun have told a process: another job is started from
-    there.
+    """Takes out what a launcher and torchrun have told a process beside who it is: another job is started
+    from there.
     """
-    for name in (ADDRESS_VARIABLE, WORKER_VARIABLE, *TORCHRUN_MARKS):
+    for name in (ADDRESS_VARIABLE, WORKER_VARIABLE, RESTART_VARIABLE, *TORCHRUN_MARKS):
         environment.pop(name, None)

@@ -55,6 +55,7 @@ def test_a_job_may_be_started_from_a_worker_of_an_elastic_one() -> None:
 def test_workers_do_not_inherit_who_their_launcher_is_in_an_outer_job() -> None:
     names = [f"{scope}{extent}" for scope in ("", "LOCAL_") for extent in ("RANK", "WORLD_SIZE")]
     names += [f"HOROVOD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "CROSS_SIZE", "STORE_ADDR")]
+    names.append("HOROVOD_RESTART")
     words = ("-np", "1", "--min-np", "1", "sh", "-c", f"echo {' '.join(f'${name}' for name in names)}.")
     status, stdout, stderr = Launcher().run(*words, **dict.fromkeys(names, "7"))
     assert status == 0, stderr

@@ -44,6 +44,11 @@ def test_ranks_start_again_until_they_do_not_fail(
         assert (folder / "rank.0" / "stdout").read_text() == f"start {start} rank 0\n"
 
 
+def test_a_job_within_a_start_of_another_one_has_starts_of_its_own(job: Launcher) -> None:
+    status, stdout, _ = job.run("-np", "1", "sh", "-c", 'echo "start $HOROVOD_RESTART."', HOROVOD_RESTART="2")
+    assert status == 0 and stdout == b"[0]<stdout>:start .\n"
+
+
 def test_without_the_option_a_failure_is_the_end(job: Launcher) -> None:
     assert job.finish(job.start("-np", "2", *command(1)), 30).returncode == 3
 

@@ -10,7 +10,7 @@ from ..hosts import checked_name
 # Who a process is in its job, and the way to its launcher: of one rank, and of one job.
 IDENTITY = (
     *(f"HOROVOD_{scope}{extent}" for scope in ("", "LOCAL_", "CROSS_") for extent in ("RANK", "SIZE")),
-    *("HOROVOD_HOSTNAME", "HOROVOD_STORE_ADDR", "HOROVOD_JOB_ID"),
+    *("HOROVOD_HOSTNAME", "HOROVOD_STORE_ADDR", "HOROVOD_JOB_ID", "HOROVOD_RESTART"),
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
 )
 

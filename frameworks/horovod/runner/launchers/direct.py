@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from horovod.bootstrap.network import endpoints
 from horovod.bootstrap.paths import working_directory
-from horovod.bootstrap.start_settings import STORE_VARIABLE, forget_launchers
+from horovod.bootstrap.start_settings import RESTART_VARIABLE, STORE_VARIABLE, forget_launchers
 from horovod.bootstrap.store.server import StoreServer
 
 from .. import limits
@@ -27,8 +27,6 @@ from ..supervisor import Supervisor
 from . import is_this_host, setup
 from .job_hosts import JOB_VARIABLE, JobHosts
 from .setup import Stage
-
-RESTART_VARIABLE = "HOROVOD_RESTART"
 
 
 def launch(job: Job) -> int:
