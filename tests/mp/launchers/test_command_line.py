@@ -85,9 +85,10 @@ def test_ranks_that_have_not_started_show_what_can_be_known(tmp_path: Path) -> N
     assert "in load_for_ever" in shown[1], output
 
 
-def test_a_job_that_ends_in_time_has_its_own_status() -> None:
+@pytest.mark.parametrize("seconds", ["60", "2592000", "1e11"])
+def test_a_job_that_ends_in_time_has_its_own_status(seconds: str) -> None:
     job = Launcher()
-    status, _, stderr = job.run("-np", "2", "--timeout", "60", sys.executable, "-c", "raise SystemExit(3)")
+    status, _, stderr = job.run("-np", "2", "--timeout", seconds, sys.executable, "-c", "raise SystemExit(3)")
     assert status == 3 and b"--timeout" not in stderr
 
 

@@ -9,6 +9,8 @@ from ..signals import SignalQueue
 from .children import Children
 from .node import Node
 
+_MOST_SECONDS = 86400.0  # the system takes no number of milliseconds beyond 31 bits
+
 
 class Attendant(Protocol):
     """What goes on beside the nodes."""
@@ -37,7 +39,7 @@ class Loop:
         """Waits for events, at most until ``until``, and handles them; then the nodes go on."""
         now = time.monotonic()
         until = min([until, *(each.tend(now) for each in (*self.attendants, *nodes))])
-        timeout = None if until == float("inf") else max(0.0, until - time.monotonic())
+        timeout = None if until == float("inf") else min(max(0.0, until - time.monotonic()), _MOST_SECONDS)
         for key, _ in self.selector.select(timeout):
             key.data()
         now = time.monotonic()
