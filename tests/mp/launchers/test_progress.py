@@ -146,7 +146,7 @@ def test_top_shows_the_job_of_a_process(job: Launcher) -> None:
 
 
 def test_a_stopped_launcher_has_not_ended(job: Launcher) -> None:
-    process = job.start("-np", "1", PROGRAM, "1000", "0.01")
+    process = job.start("-np", "1", PROGRAM, "100000", "0.01")
     pid = str(process.pid)
     until(lambda: top(pid).returncode == 0)
     process.send_signal(signal.SIGSTOP)
