@@ -38,7 +38,7 @@ SCALE ?=
 # Of make torch-suite: numbers of ranks, and patterns of names of tests (all when empty).
 NP ?= 2,4
 TORCH_TESTS ?=
-# Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'.
+# Options of benchmarks/compare.py, for example BENCH='--np 4 --only train'. With --full or --quick, libraries.py runs too.
 BENCH ?=
 
 VENV := .venv
@@ -233,9 +233,9 @@ format: venv ## Format everything
 	$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: build ## Compare with torch.distributed, then host, Gloo and MPI; build/bench.png
+bench: build ## Compare with torch.distributed in a minute (BENCH=--full: longer, and Gloo and MPI)
 	$(BIN)/python benchmarks/compare.py --plot build/bench.png $(BENCH)
-	$(BIN)/python benchmarks/libraries.py $(BENCH)
+	$(if $(filter --full --quick,$(BENCH)),$(BIN)/python benchmarks/libraries.py $(BENCH))
 
 $(VENV)/.docs: $(VENV)/.tools requirements/docs.txt
 	$(INSTALL) -r requirements/docs.txt

@@ -30,15 +30,19 @@ def ratios(rows: list[Row]) -> list[tuple[str, float]]:
     ]
 
 
-def draw(rows: list[Row], path: Path) -> None:
-    """Writes the picture, of the parts for which there are rows."""
+def draw(rows: list[Row], path: Path, compare: bool = True) -> bool:
+    """Writes the picture, of the parts for which there are rows; False if there are none. Without ``compare``
+    it shows times alone.
+    """
+    sizes, others = [row for row in rows if row.benchmark == "allreduce"], ratios(rows) if compare else []
+    parts = [part for part, wanted in ((_by_size, sizes), (_faster, others)) if wanted]
+    if not parts:
+        return False
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    sizes, others = [row for row in rows if row.benchmark == "allreduce"], ratios(rows)
-    parts = [part for part, wanted in ((_by_size, sizes), (_faster, others)) if wanted]
     figure, axes = pyplot.subplots(
         1, len(parts), figsize=(5.5 * len(parts), 4.4), layout="constrained", squeeze=False
     )
@@ -46,6 +50,7 @@ def draw(rows: list[Row], path: Path) -> None:
         part(own, sizes if part is _by_size else others)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
+    return True
 
 
 def _by_size(axes: Any, rows: list[Row]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 OURS = "horovod"
+OTHERS_LIMIT = 0.1
+"""The share of the ranks' cores that other programs may take before a ratio says more about them."""
 
 
 @dataclass
@@ -57,18 +59,32 @@ def seconds(value: float) -> str:
     return f"{value * 1e6:.3g} us"
 
 
-def table(rows: list[Row]) -> str:
-    """Per case and library: minimum, median, and the median ratio of the rounds with its spread."""
-    lines = [
-        f"{'case':34} {'np':>2}  {'library':18} {'min':>9} {'median':>9}  {'/ ours':>7} {'(rounds)':>13}"
-    ]
+def taken_by_others(busy: float, own: float, capacity: float) -> float:
+    """The share of some cores that other programs took, of seconds: busy by anyone, by us, and in all."""
+    return max(0.0, busy - own) / capacity
+
+
+def disturbance(shares: list[float]) -> str | None:
+    """Why there is no ratio, or None. ``shares`` are those that other programs took, by benchmark."""
+    if max(shares) <= OTHERS_LIMIT:
+        return None
+    return (
+        f"Other programs took {max(shares):.0%} of the ranks' cores, so there are only times and no ratios: "
+        "run it again on an idle machine."
+    )
+
+
+def table(rows: list[Row], compare: bool = True) -> str:
+    """Per case and library: minimum, median, and where wanted the median ratio of the rounds with its spread."""
+    heading = f"{'case':34} {'np':>2}  {'library':18} {'min':>9} {'median':>9}"
+    lines = [f"{heading}  {'/ ours':>7} {'(rounds)':>13}" if compare else heading]
     for row in rows:
         for number, library in enumerate(row.rounds):
             ratios = row.ratios(library)
             title = f"{row.benchmark} {row.case}" if number == 0 else ""
             times = f"{seconds(row.minimum(library)):>9} {seconds(row.median(library)):>9}"
             spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
-            ratio = f"{statistics.median(ratios):6.2f}x {spread:>13}" if library != OURS else ""
+            ratio = f"{statistics.median(ratios):6.2f}x {spread:>13}" if compare and library != OURS else ""
             lines.append(f"{title:34} {row.processes:>2}  {library:18} {times}  {ratio}".rstrip())
         if row.note:
             lines.append(f"{'':39}{row.note}")

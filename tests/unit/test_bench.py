@@ -1,4 +1,4 @@
-"""The picture of a comparison shows every case, whatever was measured."""
+"""The table and picture of a comparison show every case, and ratios only if no other program disturbed it."""
 
 import importlib
 import sys
@@ -43,3 +43,19 @@ def test_draws_what_was_measured(modules, tmp_path, benchmarks):
 def test_sizes_are_read_from_the_cases(modules):
     plots, _ = modules
     assert [plots.bytes_of(case) for case in ("4 B", "16 KiB", "256 MiB")] == [4, 16 << 10, 256 << 20]
+
+
+def test_ratios_are_left_out_where_other_programs_took_the_cores(modules, tmp_path):
+    plots, samples = modules
+    calm = [samples.taken_by_others(busy, 19.0, 20.0) for busy in (18.5, 19.0, 20.8)]
+    assert calm == [0.0, 0.0, pytest.approx(0.09)] and samples.disturbance(calm) is None
+    said = samples.disturbance([*calm, samples.taken_by_others(20.0, 10.0, 20.0)])
+    assert "50%" in said and len(said.splitlines()) == 1
+    measured = rows(samples, "allreduce", "train")
+    assert "/ ours" in samples.table(measured)
+    assert samples.table(measured).count("x ") == 6
+    alone = samples.table(measured, compare=False)
+    assert "/ ours" not in alone and "x " not in alone and alone.count("ddp gloo") == 2
+    assert not plots.draw(rows(samples, "train"), tmp_path / "train.png", compare=False)
+    assert plots.draw(measured, tmp_path / "all.png", compare=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["all.png"]
