@@ -75,7 +75,7 @@ def disturbance(shares: list[float]) -> str | None:
 
 
 def table(rows: list[Row], compare: bool = True) -> str:
-    """Per case and library: minimum, median, and where wanted the median ratio of the rounds with its spread."""
+    """Per case and library: minimum, median, and to compare the median ratio of rounds with its spread."""
     heading = f"{'case':34} {'np':>2}  {'library':18} {'min':>9} {'median':>9}"
     lines = [f"{heading}  {'/ ours':>7} {'(rounds)':>13}" if compare else heading]
     for row in rows:

@@ -7,6 +7,7 @@ processes a step takes 64 samples, the learning rate is doubled, and an epoch ha
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -29,23 +30,38 @@ class Run:
     samples_per_s: float  # median of all epochs but the first
     identical: bool
 
-    @property
-    def title(self) -> str:
-        return f"{self.processes} process{'es' if self.processes > 1 else ''}"
+
+def title(processes: int) -> str:
+    return f"{processes} process{'es' if processes > 1 else ''}"
+
+
+def show(text: str) -> None:
+    """On a terminal, a line that the next one replaces."""
+    if sys.stdout.isatty():
+        print(f"\r\033[K{text}", end="", flush=True)
 
 
 def train(processes: int, epochs: int, folder: Path) -> Run:
-    """Runs the example; its output is shown only where it fails."""
+    """Runs the example and shows its epoch; all of its output is shown only where it fails."""
     report = folder / f"{processes}.jsonl"
     report.unlink(missing_ok=True)
     command = [sys.executable, str(EXAMPLE), "--epochs", str(epochs), "--json", str(report)]
     if processes > 1:
         horovodrun = Path(sys.executable).with_name("horovodrun")  # of this environment, and no other
         command = [str(horovodrun), "-np", str(processes), *command]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{done.stdout}{done.stderr}demo failed: the training ended with status {done.returncode}")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    said = []
+    show(f"  {title(processes):11}  starting")
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
+        for line in run.stdout or ():
+            said.append(line)
+            if epoch := re.search(r"epoch +(\d+) +(loss \S+)", line):
+                show(f"  {title(processes):11}  epoch {epoch[1]} of {epochs}  {epoch[2]}")
+    show("")
+    if run.returncode:
+        sys.exit(f"{''.join(said)}demo failed: the training ended with status {run.returncode}")
     return read_report(report)
 
 
@@ -65,7 +81,7 @@ def read_report(path: Path) -> Run:
 def row(run: Run) -> str:
     """One line of the table."""
     return (
-        f"  {run.title:11}  {run.seconds[-1]:6.1f} s  {run.samples_per_s:7,.0f} samples/s  "
+        f"  {title(run.processes):11}  {run.seconds[-1]:6.1f} s  {run.samples_per_s:7,.0f} samples/s  "
         f"loss {run.losses[-1]:.4f}  test accuracy {run.accuracy:.1%}"
     )
 
@@ -80,12 +96,12 @@ def draw(runs: list[Run], path: Path) -> None:
     figure, (loss, speed) = pyplot.subplots(1, 2, figsize=(9, 4), layout="constrained", width_ratios=(2, 1))
     colours = ("#6b7280", "#2563eb")
     for run, colour in zip(runs, colours, strict=True):
-        loss.plot(run.seconds, run.losses, "o-", color=colour, markersize=4, label=run.title)
+        loss.plot(run.seconds, run.losses, "o-", color=colour, markersize=4, label=title(run.processes))
     loss.set(title="Training loss", xlabel="seconds", yscale="log")
     loss.grid(True, alpha=0.3)
     loss.legend()
     bars = speed.bar(
-        [run.title for run in runs], [run.samples_per_s for run in runs], color=colours, width=0.6
+        [title(run.processes) for run in runs], [run.samples_per_s for run in runs], color=colours, width=0.6
     )
     speed.bar_label(bars, [f"{run.samples_per_s:,.0f}" for run in runs], padding=2)
     speed.set(title="Samples per second")
@@ -96,7 +112,7 @@ def draw(runs: list[Run], path: Path) -> None:
 
 def shortfalls(runs: list[Run]) -> list[str]:
     """What a demonstration must not hide."""
-    found = [f"{run.title} ended with different parameters" for run in runs if not run.identical]
+    found = [f"{title(run.processes)} ended with different parameters" for run in runs if not run.identical]
     if runs[-1].accuracy < TARGET_ACCURACY:
         found.append(f"accuracy {runs[-1].accuracy:.1%} is below {TARGET_ACCURACY:.0%}")
     return found
