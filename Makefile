@@ -69,6 +69,7 @@ $(VENV)/.tools: requirements/dev.txt scripts/preflight.py
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml setup.py frameworks/horovod/version.py
+	@echo "Installing horovod: if nothing is built yet, this compiles for 2 to 4 minutes on 2 cores."
 	$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
@@ -233,7 +234,7 @@ format: venv ## Format everything
 	$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CXX_FILES)
 
-bench: build ## Compare with torch.distributed in a minute (BENCH=--full: longer, and Gloo and MPI)
+bench: build ## Compare with torch.distributed, a minute (BENCH=--full: 5, with Gloo and MPI)
 	$(BIN)/python benchmarks/compare.py --plot build/bench.png $(BENCH)
 	$(if $(filter --full --quick,$(BENCH)),$(BIN)/python benchmarks/libraries.py $(BENCH))
 

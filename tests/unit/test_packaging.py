@@ -110,6 +110,20 @@ def test_a_machine_that_cannot_compile_is_told_in_three_lines(part, variables, n
     assert named in lines[1] and "apt-get install" in lines[1]
 
 
+def test_a_first_build_says_what_it_does_before_it_compiles(tmp_path):
+    for entry in ROOT.iterdir():
+        if entry.name not in ("build", "setup.py"):
+            (tmp_path / entry.name).symlink_to(entry)
+    (tmp_path / "setup.py").write_text((ROOT / "setup.py").read_text())
+    # `false` as compiler: CMake gives up as soon as it has tried it.
+    environment = {**os.environ, "CXX": "false", "CMAKE_BUILD_PARALLEL_LEVEL": "7"}
+    build = [sys.executable, "setup.py", "--quiet", "build_ext"]
+    done = subprocess.run(build, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    said = done.stderr.splitlines()
+    assert done.returncode != 0 and "horovod was not built" in said[-1], done.stderr
+    assert "7 files at a time" in said[0] and "minutes" in said[1], done.stderr
+
+
 def test_the_sources_are_packed_whole(tmp_path):
     """What git has of these folders is in the archive; `make test-package` installs it."""
     pack = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(tmp_path)]
