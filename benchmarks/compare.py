@@ -29,11 +29,14 @@ def cores_of(processes: int) -> list[int]:
 def busy_seconds(cores: list[int]) -> float:
     """What programs, and other machines on the same processor, have taken of these cores since boot.
 
-    Interrupts are left out: those of gloo's messages count for no process.
+    Interrupts are left out: those of gloo's messages count for no process. So are cores without a line, as
+    some containers number them anew.
     """
     lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
     fields = {words[0]: words[1:] for line in lines if (words := line.split())}
-    ticks = [int(fields[f"cpu{core}"][kind]) for core in cores for kind in (0, 1, 2, 7)]
+    ticks = [
+        int(fields[f"cpu{core}"][kind]) for core in cores if f"cpu{core}" in fields for kind in (0, 1, 2, 7)
+    ]
     return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 
