@@ -6,13 +6,11 @@ how much it has, and the other one begins behind that: nothing is lost, and noth
 
 import struct
 
-from horovod.bootstrap.network.frames import MAX_PAYLOAD
-
 _DATA, _ARRIVED = b"d", b"a"
 SIGN_OF_LIFE = b"l"  # asks for one, too
 FAREWELL = b"f"  # this side ends, and dials no more
 _COUNT = struct.Struct("!Q")
-_MOST_DATA = MAX_PAYLOAD - 1
+_MOST_DATA = 1 << 16  # a connection is given up that brings no whole message for some seconds
 
 
 class SessionError(Exception):
