@@ -133,6 +133,19 @@ def test_what_workers_wrote_is_forgotten_after_a_while(desk: Desk, monkeypatch: 
     assert desk.crew.evidence(0, 4) == ["the last lines of worker 0 on stderr:", "  last words of 0"]
 
 
+def test_an_agent_says_which_variable_of_its_host_cannot_be_used() -> None:
+    frames: list[tuple[Any, ...]] = []
+
+    def refuse(said: object) -> bytes:
+        raise ValueError("HOROVOD_PREEMPTION_SIGNAL: 'KILL' is no signal")
+
+    agent = Agent.__new__(Agent)
+    agent._carrier = SimpleNamespace(job_secret=refuse)  # type: ignore[assignment]
+    agent._channel = SimpleNamespace(send=lambda *frame: frames.append(frame))  # type: ignore[assignment]
+    agent._start({"placements": []})
+    assert frames == [(Tag.REFUSED, ["HOROVOD_PREEMPTION_SIGNAL: 'KILL' is no signal", 1])]
+
+
 def test_a_worker_that_an_agent_cannot_start_has_no_output_to_wait_for() -> None:
     frames: list[tuple[Any, ...]] = []
     agent = Agent.__new__(Agent)

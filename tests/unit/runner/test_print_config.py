@@ -114,6 +114,8 @@ def test_it_is_printed_for_people_and_for_programs(
         ("node1:=b", "'' is no name"),
         ("node1:HOROVOD_SECRET_KEY=00", "by a safer way"),
         ("node1:HOROVOD_RANK=0", "says who a rank is"),
+        ("node1:HOROVOD_HOST_TIMEOUT=1", "is of the whole job; write it without a host"),
+        ("node1:HOROVOD_PREEMPTION_SIGNAL=USR1", "is of the whole job; write it without a host"),
         ("HOROVOD_SECRET_KEY=00", "by a safer way"),
         ("HOROVOD_SECRET_FILE", "by a safer way"),
         ("_HOROVOD_SECRET_KEY=x", "by a safer way"),

@@ -5,6 +5,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
+from horovod.elastic import asking
+
 from ..hosts import checked_name
 
 # Who a process is in its job, and the way to its launcher: of one rank, and of one job.
@@ -14,6 +17,8 @@ IDENTITY = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
 )
 
+# What the launcher, its agents and the ranks have to agree on.
+_OF_THE_JOB = (HOST_TIMEOUT_VARIABLE, asking.VARIABLE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SECRET = "HOROVOD_SECRET_"
 
@@ -35,6 +40,8 @@ def assignment(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
         raise ValueError(f"{name}: horovodrun gives each rank the job's secret by a safer way")
     if name in IDENTITY:
         raise ValueError(f"{name} says who a rank is, and horovodrun sets it")
+    if ":" in key and name in _OF_THE_JOB:
+        raise ValueError(f"{name} is of the whole job; write it without a host")
     if equals:
         return key, value
     if name not in environ:

@@ -194,6 +194,8 @@ class Agent:
             self._node.start(Work(command, environment, placements, size, orphan_seconds=orphan, **shared))
         except CommandError as error:
             self._channel.send(Tag.REFUSED, [str(error), error.status])
+        except ValueError as error:  # of a variable of this host, which the launcher does not see
+            self._channel.send(Tag.REFUSED, [str(error), _NOT_RUN_STATUS])
         except OSError as error:
             text = f"{error}{limits.limit_behind(error, load)}"
             self._channel.send(Tag.REFUSED, [text, _NOT_RUN_STATUS])
