@@ -85,6 +85,8 @@ def _signal_without_lock() -> int:
     A real-time signal: programs have little use for them. The engine raises it in its own thread, so that no
     call of the program is interrupted.
     """
+    if _Watch.signal and signal.getsignal(_Watch.signal) != signal.SIG_DFL:
+        _Watch.signal = 0  # the program has taken it meanwhile
     if _Watch.signal == 0:
         mask = _caught_signals()
         free = (

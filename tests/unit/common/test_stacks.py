@@ -38,6 +38,18 @@ def test_one_that_nobody_uses_is_taken(fresh: list[int], status: Path) -> None:
     assert fresh == [used - 1]
 
 
+def test_one_that_the_program_takes_later_is_left_to_it(fresh: list[int], status: Path) -> None:
+    status.write_text("SigCgt:\t0\n")
+    first = stacks._signal_without_lock()
+    previous = signal.signal(first, lambda *_: None)
+    try:
+        status.write_text(f"SigCgt:\t{1 << first - 1:016x}\n")
+        assert stacks._signal_without_lock() == first - 1
+    finally:
+        signal.signal(first, previous)
+    assert fresh == [first, first - 1]
+
+
 @pytest.mark.parametrize("text", ["", "SigCgt:", "SigCgt:\tmany"])
 def test_none_is_taken_where_nobody_tells(fresh: list[int], status: Path, text: str) -> None:
     status.write_text(text)

@@ -1,5 +1,6 @@
 """Which processes of a job are asked for their stacks, and what is told of the others."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -24,6 +25,29 @@ def test_a_rank_answers_its_real_time_signal_and_its_workers_are_spared() -> Non
 def test_behind_a_wrapper_the_rank_answers() -> None:
     assert stacks.chosen({2: 0, 4: RT}, PARENTS) == {4: HIGH}
     assert stacks.chosen({2: ABRT, 4: RT, 5: ABRT}, PARENTS) == {4: HIGH}  # the wrapper is a Python, too
+
+
+def test_who_is_in_a_job_answers_also_below_one_that_has_only_imported_it() -> None:
+    caught = {2: RT | ABRT, 4: RT | ABRT, 5: RT}
+    assert stacks.chosen(caught, PARENTS, engines={4}) == {2: HIGH, 4: HIGH}
+
+
+def test_who_is_in_a_job_has_a_thread_that_is_called_so() -> None:
+    script = "import ctypes; ctypes.CDLL(None).prctl(15, b'hvd-engine'); print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"1\n"
+        assert stacks._has_engine(process.pid) and not stacks._has_engine(os.getpid())
+        process.communicate(b"\n")
+
+
+def test_without_a_descriptor_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: str) -> list[str]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert stacks.show([os.getpid()]) == {os.getpid(): []}
 
 
 def test_ranks_of_another_launcher_each_answer() -> None:

@@ -8,11 +8,12 @@ dies of it; so this is done only where SIGTERM, which follows, would kill it as 
 import os
 import resource
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from . import guard
 
+_ENGINE = "hvd-engine\n"  # a thread that init starts, Loop::Background; a copy by fork has none
 # Of these, the highest that is free is what a rank answers. Twin: _signal_without_lock in common.
 _ANSWERED = range(signal.SIGRTMIN + 1, signal.SIGRTMAX - 7)
 
@@ -23,25 +24,35 @@ def show(pids: Iterable[int], may_die: bool = True) -> dict[int, list[int]]:
 
     Returns the processes that do, by the one of ``pids`` that they are of.
     """
-    everybody = {each.pid: each.parent for each in guard.processes()}
+    try:
+        everybody = {each.pid: each.parent for each in guard.processes()}
+    except OSError:  # no descriptor is left to look
+        everybody = {}
     shown = {}
     for pid in pids:
         below = [each for each in everybody if pid in _ancestors(each, everybody) or each == pid]
-        signals = chosen({each: _caught(each) for each in below}, everybody, may_die)
+        caught = {each: _caught(each) for each in below}
+        signals = chosen(caught, everybody, may_die, {each for each in below if _has_engine(each)})
         shown[pid] = [each for each, number in sorted(signals.items()) if _ask(each, number)]
     return shown
 
 
-def chosen(caught: Mapping[int, int], parents: Mapping[int, int], may_die: bool = True) -> dict[int, int]:
+def chosen(
+    caught: Mapping[int, int],
+    parents: Mapping[int, int],
+    may_die: bool = True,
+    engines: Collection[int] = (),
+) -> dict[int, int]:
     """The processes to ask, and the signal for each. Pure.
 
     Args:
         caught: of each process the signals that it catches, a bit each.
         parents: of each process.
         may_die: whether those are asked, too, that die of it.
+        engines: those that are in a job: who has started them may have imported horovod only.
     """
     answering = {pid: number for pid, mask in caught.items() if (number := _highest(mask))}
-    top = {pid for pid in answering if not answering.keys() & _ancestors(pid, parents)}
+    top = {pid for pid in answering if pid in engines or not answering.keys() & _ancestors(pid, parents)}
     related = top | {each for pid in top for each in _ancestors(pid, parents)}
     dying = {
         pid
@@ -98,6 +109,14 @@ def _caught(pid: int) -> int:
     except (OSError, ValueError, IndexError):
         pass
     return 0
+
+
+def _has_engine(pid: int) -> bool:
+    try:
+        names = (file.read_text(errors="replace") for file in Path(f"/proc/{pid}/task").glob("*/comm"))
+        return any(name == _ENGINE for name in names)
+    except OSError:
+        return False
 
 
 def _highest(mask: int) -> int:
