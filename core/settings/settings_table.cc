@@ -72,8 +72,7 @@ const std::vector<Setting>& SettingsTable() {
        "Lowest level that is logged: trace, debug, info, warning, error or fatal."},
       {"HOROVOD_LOG_HIDE_TIME", "flag", "0", "Log without the time."},
       {"HOROVOD_FULL_TRACEBACK", "flag", "0",
-       "Show the calls within horovod in tracebacks, too, which one line stands for "
-       "otherwise."},
+       "Show calls within horovod in tracebacks; otherwise one line stands for them."},
       {"HOROVOD_SHOW_API_VERSION", "flag", "0",
        "Make horovod.__version__ that of the API, 0.28.1, for programs that require exactly "
        "this version."},
@@ -106,8 +105,8 @@ const std::vector<Setting>& SettingsTable() {
        "Create every DistributedOptimizer of torch with synchronize_in_backward=True, for a "
        "program that clips gradients in flight and cannot be changed."},
       {"HOROVOD_CHECK_PARAMETERS_EVERY", "integer", "0",
-       "Compare the parameters of all ranks before the first step and then every this many "
-       "steps; 0 = never."},
+       "N compares the parameters of all ranks before the first step and then every N steps; "
+       "0 = never."},
       {"HOROVOD_ONE_PROCESS_GRADIENTS", "flag", "0",
        "Make the gradients of allgather, broadcast and reducescatter those of one process "
        "with the data of all ranks, instead of those of Horovod 0.28."},
