@@ -246,3 +246,42 @@ def test_a_connection_that_ends_when_it_is_taken_ends_alone(meeting: Meeting) ->
     before = len(os.listdir("/proc/self/fd"))
     meeting.joining._admit(one, dial_in.TERMS, Keys(b"1", b"2"))
     assert one.fileno() == -1 and len(os.listdir("/proc/self/fd")) == before - 1
+
+
+def test_connections_that_bring_nothing_do_not_make_a_host_last(
+    meeting: Meeting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the packets of a handshake pass, and larger ones do not."""
+    monkeypatch.setattr(sealed, "_SILENCE_SECONDS", 0.2)
+    monkeypatch.setattr(joining, "PING_SECONDS", 0.05)
+    agent = meeting.bring()
+    (way,) = meeting.joining.here
+    way.is_used = True
+    connections: list[sealed.SealedConnection] = []
+    resume, read = way.stream.resume, os.read
+
+    def begin(connection: sealed.SealedConnection, arrived: int) -> None:
+        connections.append(connection)
+        resume(connection, arrived)
+
+    def swallow(descriptor: int, most: int) -> bytes:
+        data = read(descriptor, most)
+        if any(descriptor == each._in._descriptor for each in connections):
+            raise BlockingIOError
+        return data
+
+    monkeypatch.setattr(way.stream, "resume", begin)
+    monkeypatch.setattr(way.stream, "_on_bytes", _ignore)
+    monkeypatch.setattr(os, "read", swallow)
+    way.stream.drop("it broke")
+    meeting.run_until(lambda: len(connections) == 1)
+    heard = way.heard
+    meeting.run_until(lambda: len(connections) == 4)
+    assert way.heard == heard
+    monkeypatch.setattr(os, "read", read)
+    agent.write(b"what has waited for a connection")
+    had = way.stream.received
+    meeting.run_until(lambda: way.stream.received > had)
+    way.stream.drop("it broke again")
+    meeting.run_until(lambda: len(connections) > 4 and way.stream.is_connected)
+    assert way.heard > heard

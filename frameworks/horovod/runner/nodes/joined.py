@@ -43,6 +43,7 @@ class Joined:
         self.is_greeted = self.is_used = self.has_work = False
         self.on_frame: Callable[[Tag, bytes], None] = lambda tag, payload: None
         self.on_cut: Callable[[str], None] = lambda reason: None
+        self._had = -1  # how many bytes had come when a connection that may bring more began
         self._reason = ""  # why it is at its end
         self._ended: float | None = None
         self._is_done = False
@@ -62,7 +63,8 @@ class Joined:
     def resume(self, connection: SealedConnection, arrived: int) -> None:
         """Goes on over a new connection; the agent has got so many bytes. Raises SessionError."""
         self.stream.resume(connection, arrived)
-        self.heard = time.monotonic()
+        if self.stream.received != self._had:  # else the last connection brought nothing: this one may not
+            self._had, self.heard = self.stream.received, time.monotonic()
 
     def show_life(self, now: float) -> None:
         """Lets the agent know that the launcher is there, and the network between them; the agent answers."""
