@@ -3,6 +3,7 @@
 from driven_job import Job
 
 from horovod.elastic.driver.decisions import Limits
+from horovod.elastic.driver.listing import Listing
 
 
 def _flapping(limits, seconds, toggles=10):
@@ -73,3 +74,11 @@ def test_a_host_may_have_more_and_fewer_slots_as_often_as_it_likes():
     job.ready()
     assert not any(job.hosts({"a": slots}) for slots in (2, 1, 2, 1, 2))
     assert len(job.living.keys() - set(job.kills)) == 2
+
+
+def test_hosts_that_are_long_gone_are_forgotten():
+    listing = Listing(lambda times: 8.0 * times)
+    for number in range(50):
+        assert listing.see({f"spot-{number}": 4}, (), 100.0 * number) == {}
+    assert len(listing._hosts) <= 5
+    assert listing.see({"spot-48": 4, "spot-3": 4}, (), 5000.0) == {"spot-48": 8.0}

@@ -143,6 +143,23 @@ def test_an_agent_without_a_descriptor_dials_again(meeting: Meeting, monkeypatch
     meeting.run_until(lambda: agent._stream.is_connected)
 
 
+def test_an_agent_that_gets_no_descriptor_for_long_dials_now_and_then(
+    meeting: Meeting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        refusals.append(time.monotonic())
+        raise OSError(errno.EMFILE, "too many open files")
+
+    refusals: list[float] = []
+    monkeypatch.setattr(dial_in, "SealedConnection", refuse)
+    agent = meeting.dial()
+    end = time.monotonic() + 1.0
+    meeting.run_until(lambda: time.monotonic() > end)
+    assert 1 <= len(refusals) <= 11 and not agent._stream.is_connected
+    monkeypatch.undo()
+    meeting.run_until(lambda: agent._stream.is_connected)
+
+
 def test_a_host_that_the_job_uses_may_be_away_until_its_limit(meeting: Meeting) -> None:
     agent = meeting.bring()
     hosts = HostsThatDial(meeting.joining, {}, 1)

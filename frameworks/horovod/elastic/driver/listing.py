@@ -16,6 +16,10 @@ class _Host:
     returns: int = 0  # in a row, each soon
     held_until: float = -_NEVER
 
+    def is_forgotten(self, now: float) -> bool:
+        """Whether it has been away for so long that it would come as a new one."""
+        return now > self.went_at + STEADY_SECONDS
+
 
 class Listing:
     """A host that goes is given up at once: its ranks may be lost. Each change costs the job a generation, so
@@ -33,7 +37,8 @@ class Listing:
         """Takes what is listed. Returns for how many seconds hosts are left alone. On those that are ``busy``
         workers still run: one that was away for a moment keeps them, once.
         """
-        names = [*slots, *(name for name in self._hosts if name not in slots)]  # the order counts
+        lately = (name for name, host in self._hosts.items() if host.slots or not host.is_forgotten(now))
+        names = [*slots, *(name for name in lately if name not in slots)]  # the order counts
         self._hosts = {name: self._hosts.get(name, _Host()) for name in names}
         pauses = {
             name: self._take(host, max(0, slots.get(name, 0)), name in busy, now)
@@ -49,7 +54,7 @@ class Listing:
             return 0.0
         was_steady = host.went_at > host.came_at + STEADY_SECONDS
         host.came_at = now
-        if now > host.went_at + STEADY_SECONDS:
+        if host.is_forgotten(now):
             host.returns = 0
             return 0.0
         host.returns = 1 if was_steady else host.returns + 1

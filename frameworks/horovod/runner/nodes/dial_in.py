@@ -127,10 +127,11 @@ class DialIn:
         host, port = self._address
         return f"{host}:{port}"
 
-    def _dial(self) -> None:
-        threading.Thread(target=self._dial_on_thread, name="horovod-dial", daemon=True).start()
+    def _dial(self, delay: float = 0.0) -> None:
+        threading.Thread(target=self._dial_on_thread, args=(delay,), name="horovod-dial", daemon=True).start()
 
-    def _dial_on_thread(self) -> None:
+    def _dial_on_thread(self, delay: float) -> None:
+        time.sleep(delay)
         pause = _FIRST_PAUSE
         while not self._is_closed:
             try:
@@ -156,7 +157,7 @@ class DialIn:
             connection = SealedConnection(self._loop.selector, *ends, self._stream.take, self._stream.drop)
         except OSError as error:  # no descriptor is left just now
             link.connection.close()
-            self._on_break(str(error))
+            self._on_break(str(error), _FIRST_PAUSE)
             return
         try:
             self._stream.resume(connection, link.arrived)
@@ -172,11 +173,11 @@ class DialIn:
     def _take(self, data: bytes) -> None:
         self.on_bytes(data)
 
-    def _on_break(self, reason: str) -> None:
+    def _on_break(self, reason: str, delay: float = 0.0) -> None:
         self._since, self._problem = time.monotonic(), reason
         self._tell_at = self._since + _FIRST_TELL_SECONDS
         if not self._is_closed:
-            self._dial()
+            self._dial(delay)
 
     def _end(self, reason: str) -> None:
         if not self._is_closed:
