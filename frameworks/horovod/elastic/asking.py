@@ -3,7 +3,8 @@
 import signal
 from collections.abc import Mapping
 
-VARIABLE = "HOROVOD_PREEMPTION_SIGNAL"
+from horovod.bootstrap.start_settings import PREEMPTION_VARIABLE
+
 _NAMES = (
     "HUP",
     "PWR",
@@ -29,8 +30,8 @@ def signal_named(text: str) -> signal.Signals:
 
 def chosen_signal(environ: Mapping[str, str]) -> signal.Signals | None:
     """The one of the environment; None: the user has chosen none. Raises ValueError, which names it."""
-    text = environ.get(VARIABLE, "")
+    text = environ.get(PREEMPTION_VARIABLE, "")
     try:
         return signal_named(text) if text else None
     except ValueError as error:
-        raise ValueError(f"{VARIABLE}: {error}") from None
+        raise ValueError(f"{PREEMPTION_VARIABLE}: {error}") from None

@@ -5,8 +5,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
-from horovod.elastic import asking
+from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE, PREEMPTION_VARIABLE
 
 from ..hosts import checked_name
 
@@ -18,7 +17,7 @@ IDENTITY = (
 )
 
 # What the launcher, its agents and the ranks have to agree on.
-_OF_THE_JOB = (HOST_TIMEOUT_VARIABLE, asking.VARIABLE)
+_OF_THE_JOB = (HOST_TIMEOUT_VARIABLE, PREEMPTION_VARIABLE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SECRET = "HOROVOD_SECRET_"
 

@@ -3,7 +3,12 @@
 import argparse
 import os
 
-from horovod.bootstrap.start_settings import HOST_SECONDS, HOST_TIMEOUT_VARIABLE, START_TIMEOUT_VARIABLE
+from horovod.bootstrap.start_settings import (
+    HOST_SECONDS,
+    HOST_TIMEOUT_VARIABLE,
+    PREEMPTION_VARIABLE,
+    START_TIMEOUT_VARIABLE,
+)
 
 from ..timeouts import ELASTIC_SECONDS, ELASTIC_VARIABLE, START_SECONDS
 from . import exports, values
@@ -207,7 +212,7 @@ _ELASTIC = (
         "--preemption-signal",
         "SIGNAL, such as USR1, asks workers to end at their next commit, as SIGTERM does",
         ("SIGNAL", values.preemption_signal),
-        "HOROVOD_PREEMPTION_SIGNAL",
+        PREEMPTION_VARIABLE,
         "preemption_signal",
     ),
     Option(
