@@ -272,8 +272,8 @@ Status Rank::Drive(const Machines& machines, uint32_t seed) {
   return Status::Ok();
 }
 
-// A machine that is blocked may have to be looked at again though nothing wakes the rank. Rounded up: ranks
-// that look again and again take the processor from who they wait for.
+// A machine that is blocked may have to be looked at again though nothing wakes the rank. Rounded
+// up: ranks that look again and again take the processor from who they wait for.
 int Rank::MillisecondsUntil(const Machines& machines, const std::vector<bool>& done) {
   int64_t first = NowMicros() + 1000000;
   for (size_t i = 0; i < machines.size(); ++i) {
