@@ -38,6 +38,8 @@ PAGES |= {
     for path in sorted((ROOT / "examples").rglob("*"))
     if path.suffix in LANGUAGES or path.name in LANGUAGES
 }
+# Who searches for "elastic" wants the page about it before a file of that name.
+FOUND_LAST = "---\nsearch:\n  boost: 0.1\n---\n"
 # Modules whose functions have a page.
 MODULES = (
     "horovod",
@@ -100,7 +102,7 @@ def content(source: str) -> str:
     if path.suffix == ".md":
         return text
     language = LANGUAGES.get(path.suffix) or LANGUAGES.get(path.name, "text")
-    return f"# {path.name}\n\n```{language}\n{text}```\n"
+    return f"{FOUND_LAST}# {path.name}\n\n```{language}\n{text}```\n"
 
 
 def reference_page(module: str) -> str:
