@@ -1,6 +1,6 @@
 """Kill -9 of ranks, of their actors and of nodes, at any moment. For the figures of twenty kills each:
 
-HVD_TEST_KILLS=20 pytest tests/ray/test_ray_kills.py -m "not full or full" -rP
+HVD_TEST_KILLS=20 pytest tests/ray/test_ray_kills.py -m "not full or full" --timeout 1200 -rP
 """
 
 import os
