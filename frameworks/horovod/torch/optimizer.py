@@ -222,13 +222,16 @@ class _DistributedOptimizer(WrappedOptimizer):
         """Whether this is no step of the training, so that one rank may make it alone. The state it makes is
         taken away again before the first step that is, unless one was loaded meanwhile.
         """
-        if self._provisional:
-            self._provisional = False
-            self.state.clear()
+        self._drop_provisional()
         if self._reducer is None or self._reducer.touched:
             return False
         self._provisional = makes_state_only(self._wrapped)
         return self._provisional
+
+    def _drop_provisional(self) -> None:
+        if self._provisional:
+            self._provisional = False
+            self.state.clear()
 
     def _is_due(self) -> bool:
         """Whether there are gradients that were not reduced: also after ``synchronize``, where the program

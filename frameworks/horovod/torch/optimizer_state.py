@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from horovod.torch.layouts import lies_as
-from horovod.torch.wrapping import GROUP_NAMES, known_names, present_parameters
+from horovod.torch.wrapping import GROUP_NAMES, WrappedOptimizer, known_names, present_parameters
 
 
 class TensorOutline(NamedTuple):
@@ -82,6 +82,7 @@ def assign(optimizer: torch.optim.Optimizer, described: OptimizerOutline) -> lis
     """Makes the optimizer's state and options those of the outline and returns their tensors, in its order:
     the present ones where they fit, new ones elsewhere. Their content is the caller's business.
     """
+    _drop_provisional(optimizer)
     tensors: list[torch.Tensor] = []
     for group, (_, options) in zip(optimizer.param_groups, described.groups, strict=True):
         present = _options(group)
@@ -112,6 +113,7 @@ def outline_and_tensors(optimizer: torch.optim.Optimizer) -> tuple[OptimizerOutl
 
 
 def _described(optimizer: torch.optim.Optimizer, describe: Callable[..., TensorOutline]) -> OptimizerOutline:
+    _drop_provisional(optimizer)
     groups = [
         (len(group["params"]), _map(_options(group), None, describe)) for group in optimizer.param_groups
     ]
@@ -123,6 +125,12 @@ def _described(optimizer: torch.optim.Optimizer, describe: Callable[..., TensorO
     others = _map(_others(optimizer), None, describe)
     shapes = [tuple(parameter.shape) for parameter in parameters]
     return OptimizerOutline(groups, states, others, known_names(optimizer), shapes)
+
+
+def _drop_provisional(optimizer: torch.optim.Optimizer) -> None:
+    """No rank has state that no step has made: neither sends it nor loses it in its next step."""
+    if isinstance(optimizer, WrappedOptimizer):
+        optimizer._drop_provisional()
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:

@@ -128,6 +128,9 @@ class WrappedOptimizer:
         watch_added(self._wrapped, added)
         return added
 
+    def _drop_provisional(self) -> None:
+        """Takes away state that no step of the training has made."""
+
     def _described(self) -> dict[str, str]:
         """What the ranks compare of the parameters. Where each has its place too: a list made of a set has
         another order in each process, and then one rank's state would be taken for that of another parameter.

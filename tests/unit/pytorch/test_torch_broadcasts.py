@@ -195,6 +195,38 @@ def test_wrapped_optimizer(ranks):
     assert flat(mine) == flat(root)
 
 
+def with_state_only(optimizer):
+    """As torch.distributed.checkpoint has it made, before it reads the state of an optimizer."""
+    optimizer = hvd.DistributedOptimizer(optimizer)
+    (group,) = optimizer.param_groups
+    group["lr"], rate = 0.0, group["lr"]
+    for parameter in group["params"]:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    group["lr"] = rate
+    assert optimizer.state
+    return optimizer
+
+
+def test_state_that_no_step_has_made_is_overwritten_for_good(ranks):
+    root, mine = trained(torch.optim.Adam, 2), with_state_only(trained(torch.optim.Adam, 0))
+    ranks.record(lambda: hvd.broadcast_optimizer_state(root, 0))
+    ranks.replay(lambda: hvd.broadcast_optimizer_state(mine, 0))
+    ranks.core.peers = None
+    for parameter in mine.param_groups[0]["params"]:
+        parameter.grad = torch.ones_like(parameter)
+    mine.step()
+    assert [state["step"] for state in mine.state.values()] == [3, 3]
+
+
+def test_state_that_no_step_has_made_is_not_sent(ranks):
+    root, mine = with_state_only(trained(torch.optim.Adam, 0)), trained(torch.optim.Adam, 2)
+    ranks.record(lambda: hvd.broadcast_optimizer_state(root, 0))
+    ranks.replay(lambda: hvd.broadcast_optimizer_state(mine, 0))
+    assert not root.state and not mine.state
+
+
 def test_lbfgs_is_refused(core):
     with pytest.raises(ValueError, match="LBFGS"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(model().parameters()), 0)
