@@ -34,5 +34,5 @@ def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet
         internals.wait_for_programs()
         return mean_of_plain(value, name, process_set)
     array = as_array(value)
-    wide = array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(float)
+    wide = array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(float)
     return allreduce(jax.lax.stop_gradient(wide), name=name, process_set=process_set)

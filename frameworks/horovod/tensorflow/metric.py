@@ -33,7 +33,8 @@ def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet
     """
     if tf.is_tensor(value):
         tensor = tf.convert_to_tensor(value)
-        wide = tensor if tensor.dtype.is_floating else tf.cast(tensor, tf.float32)
+        exact = tensor.dtype.is_integer or tensor.dtype.is_bool
+        wide = tf.cast(tensor, tf.float32) if exact else tensor
         return mpi_ops._allreduce(tf.stop_gradient(wide), name=name, op=Average, process_set=process_set)
     # Not by an operation: there may be no session to run one in.
     return mean_of_plain(value, name, process_set)

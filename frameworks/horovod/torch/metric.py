@@ -29,14 +29,15 @@ def get_global_mean(value: Any, name: str | None = None, process_set: ProcessSet
         HorovodInternalError: a rank is gone.
     """
     if isinstance(value, torch.Tensor):
-        wide = value if value.dtype.is_floating_point else value.to(torch.get_default_dtype())
+        exact = not (value.is_floating_point() or value.is_complex())
+        wide = value.to(torch.get_default_dtype()) if exact else value
         return _mean(wide.detach(), name, process_set)
     if isinstance(value, numbers.Real):
         return _mean(torch.tensor(float(value), dtype=torch.float64, device="cpu"), name, process_set).item()
     import numpy  # late: only who has an array needs it
 
     array = numpy.asarray(value)
-    if not numpy.issubdtype(array.dtype, numpy.floating):
+    if not numpy.issubdtype(array.dtype, numpy.inexact):
         array = array.astype(numpy.float64)
     return _mean(torch.from_numpy(numpy.array(array, order="C")), name, process_set).numpy()
 

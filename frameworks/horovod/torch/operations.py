@@ -87,7 +87,7 @@ class TorchCollectives(Collectives[torch.Tensor]):
 
 
 def _divided(total: torch.Tensor, size: int) -> torch.Tensor:
-    exact = not total.dtype.is_floating_point
+    exact = not (total.is_floating_point() or total.is_complex())
     total = total.coalesce() if exact else total
     values = torch.div(total._values(), size, rounding_mode="trunc") if exact else total._values() / size
     averaged = torch.sparse_coo_tensor(total._indices(), values, total.shape, check_invariants=False)

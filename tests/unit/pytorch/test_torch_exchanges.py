@@ -246,6 +246,14 @@ def test_sparse_scalars_and_negative_totals(job):
     assert job(2).run_all(program) == [[[0, -3], [0, 0], [0, 0]]] * 2
 
 
+@pytest.mark.parametrize("op", [hvd.Sum, hvd.Average])
+def test_sparse_complex_numbers(job, op):
+    inputs = [sparse(rank, torch.complex64) * (1 + 2j) for rank in range(2)]
+    expected = sum(tensor.to_dense() for tensor in inputs) / (2 if op == hvd.Average else 1)
+    for result in job(2).run_all(lambda rank: hvd.sparse_allreduce_async(inputs[rank], "s", op)()):
+        assert torch.equal(result.to_dense(), expected)
+
+
 def test_wrong_sparse_allreduce(two):
     with pytest.raises(ValueError, match="Max"):
         hvd.sparse_allreduce_async(sparse(0), "s", hvd.Max)
@@ -272,16 +280,23 @@ def test_global_mean(job, give, kind):
         assert (result == 0.5) if kind is float else (result.tolist() == [0.5, 1.0])
 
 
+def test_global_mean_of_complex_numbers(job):
+    results = job(2).run_all(lambda rank: hvd.metric.get_global_mean(torch.tensor([1 + 1j, 1j]) * rank, "m"))
+    assert [result.tolist() for result in results] == [[0.5 + 0.5j, 0.5j]] * 2
+
+
 def test_global_mean_of_numpy(job):
     numpy = pytest.importorskip("numpy", reason="arrays of numpy are not given where there is no numpy")
 
     def program(rank):
         results = [numpy.float32(rank), numpy.arange(2) * rank, numpy.ones((2, 2), "float32")[:, 1] * rank]
+        results.append(numpy.array([2j]) * rank)
         return [hvd.metric.get_global_mean(value) for value in results]
 
-    number, integers, floats = job(2).run_all(program)[1]
+    number, integers, floats, complex_numbers = job(2).run_all(program)[1]
     assert (number, integers.tolist(), integers.dtype) == (0.5, [0, 0.5], numpy.float64)
     assert (floats.tolist(), floats.dtype) == ([0.5, 0.5], numpy.float32)
+    assert complex_numbers.tolist() == [1j]
 
 
 def test_results_stay_on_the_cpu_whatever_the_default_device(core):
