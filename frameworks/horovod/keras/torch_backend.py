@@ -50,10 +50,7 @@ class TorchBackend(Backend):
         present = agree_on_gradients(plan.name, plan.settings, reduced, variables, _identity)
         _check(gradients, variables, reduced, plan)
         own = {_slot_of(place, each): each for place, each in enumerate(gradients) if each is not None}
-        exchange = _Exchange(own, variables, plan)
-        if variables:
-            exchange.run(present)
-        return exchange.results()
+        return _Exchange(own, variables, plan).results(present) if variables else []
 
     def scale(self, gradient: Any, factor: float) -> Any:
         """See ``Backend``."""
@@ -121,29 +118,25 @@ class _Exchange:
         self._settings = plan.settings
         self._name = plan.name
         self._own = _made_dense(own) if plan.settings.sparse_as_dense else own
-        self._sent: dict[int, _Gradient] = {}
         self._variables = variables
         self._reductions = _reductions(plan)
         self._under_way: list[Steps] = []
 
-    def run(self, present: PresentGradients) -> None:
-        """Reduces what some rank has; raises the first error after all has come to an end."""
-        answer = present.reduce(self._own, 2 * len(self._variables), self._start)
+    def results(self, present: PresentGradients) -> list[Any]:
+        """For each variable its reduced gradient, or None where no rank has any. Raises the first error after
+        all has come to an end.
+        """
+        sent = present.reduce(self._own, 2 * len(self._variables), self._start)
         finish_all(self._under_way)
-        self._sent = {slot: gradient for slot, gradient in sorted(self._sent.items()) if slot in answer}
-
-    def results(self) -> list[Any]:
-        """For each variable its reduced gradient, or None where no rank has any."""
         found: list[Any] = [None] * len(self._variables)
-        for slot, gradient in self._sent.items():  # dense ones come first
+        for slot, gradient in sorted(sent.items()):  # dense ones come first
             before = found[slot // 2]
             found[slot // 2] = gradient.value if before is None else before + gradient.value
         return found
 
-    def _start(self, slots: Iterable[int]) -> None:
+    def _start(self, slots: Iterable[int]) -> dict[int, _Gradient]:
         """Starts to reduce these, with zeros for those that this rank lacks."""
         new = {slot: self._gradient(slot) for slot in sorted(slots)}
-        self._sent.update(new)
         buckets = cut_into_buckets(
             [slot for slot in new if not slot % 2],
             self._settings.groups,
@@ -156,6 +149,7 @@ class _Exchange:
             steps = self._reductions.send(group_name([each.name for each in members]), members)
             next(steps)
             self._under_way.append(steps)
+        return new
 
     def _gradient(self, slot: int) -> _Gradient:
         variable = self._variables[slot // 2]

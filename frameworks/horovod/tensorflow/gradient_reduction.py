@@ -35,7 +35,7 @@ from horovod.tensorflow.graph import (
     own_name,
 )
 from horovod.tensorflow.reductions import allreduce, grouped_allreduce, size_of
-from horovod.tensorflow.slots import absent, merged, place_of, slot_of, slots_of
+from horovod.tensorflow.slots import absent, by_variable, place_of, slot_of, slots_of
 from horovod.tensorflow.step_checks import checked
 
 _REMEDY = "hvd.broadcast_variables(model.weights, root_rank=0)"
@@ -101,15 +101,20 @@ class GradientReducer:
         )
         names = [f"{self.name}.{index}.{label}".rstrip(".") for index, label in enumerate(labels)]
         own = {slot_of(i, gradient): gradient for i, gradient in enumerate(results) if gradient is not None}
-        step = _Step(self, own, names, variables)
+
+        def reduce(slots: Iterable[int]) -> dict[int, Any]:
+            """With zeros for those that this rank lacks."""
+            sent = {i: own[i] if i in own else absent(i, variables[place_of(i)]) for i in sorted(slots)}
+            return self._reduce(sent, names, variables)
+
         with one_step():
-            if present is None:
-                step.reduce(own)
-            elif tf.executing_eagerly():
-                step.reduce_eagerly(present)
+            if present is None or not variables:
+                done = reduce(own)
+            elif tf.executing_eagerly():  # the ranks tell each other meanwhile what they have
+                done = present.reduce(own, slots_of(len(variables)), reduce)
             else:
-                step.reduce(present.agreed(own))
-        return step.results()
+                done = reduce(present.agreed(own))
+        return by_variable(done, len(variables))
 
     def _agree(self, reduced: tuple[Reduced, ...], variables: Sequence[Any]) -> PresentGradients | None:
         """In a graph, while it is made. In an elastic job a rank that stays does not make its graphs anew:
@@ -119,7 +124,7 @@ class GradientReducer:
             return None
         return agree_on_gradients(self.name, self.settings, reduced, variables, identity)
 
-    def reduce(self, sent: dict[int, Any], names: Sequence[str], variables: Sequence[Any]) -> dict[int, Any]:
+    def _reduce(self, sent: dict[int, Any], names: Sequence[str], variables: Sequence[Any]) -> dict[int, Any]:
         """The reduced gradients of the slots ``sent``."""
         done = {}
         dense = []
@@ -150,45 +155,6 @@ class GradientReducer:
         if (tf.executing_eagerly() or is_compiled_by_xla()) and len(alone) > 1:
             return [*together, alone], []
         return together, alone
-
-
-class _Step:
-    """One step's reduction of the gradients ``own``."""
-
-    def __init__(
-        self,
-        reducer: GradientReducer,
-        own: dict[int, Any],
-        names: Sequence[str],
-        variables: Sequence[Any],
-    ) -> None:
-        self._reducer = reducer
-        self._own = own
-        self._names = names
-        self._variables = variables
-        self._done: dict[int, Any] = {}
-
-    def reduce(self, slots: Iterable[int]) -> None:
-        """Reduces these slots, with zeros for those that this rank lacks."""
-        sent = {
-            slot: self._own[slot] if slot in self._own else absent(slot, self._variables[place_of(slot)])
-            for slot in sorted(slots)
-        }
-        self._done.update(self._reducer.reduce(sent, self._names, self._variables))
-
-    def reduce_eagerly(self, present: PresentGradients) -> None:
-        """Reduces what some rank has. The ranks tell each other meanwhile what they have."""
-        if not self._variables:
-            return
-        answer = present.reduce(self._own, slots_of(len(self._variables)), self.reduce)
-        self._done = {slot: gradient for slot, gradient in self._done.items() if slot in answer}
-
-    def results(self) -> list[Any]:
-        """For each variable its reduced gradient, or None."""
-        found: list[list[Any]] = [[] for _ in self._variables]
-        for slot, gradient in self._done.items():
-            found[place_of(slot)].append(gradient)
-        return [merged(parts) if parts else None for parts in found]
 
 
 def _described(label: str, variable: Any) -> Reduced:

@@ -4,7 +4,7 @@ have different ones in one step; see ``common.training.present_gradients``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -40,8 +40,15 @@ def absent(slot: int, variable: Any) -> Any:
     return tf.IndexedSlices(values, tf.zeros([0], indices), tf.constant(shape.as_list(), indices))
 
 
-def merged(parts: Sequence[Any]) -> Any:
-    """The sum of the gradients that one variable has."""
+def by_variable(gradients: Mapping[int, Any], variables: int) -> list[Any]:
+    """For each of so many variables its gradient, of those by slot; None: it has none."""
+    found: list[list[Any]] = [[] for _ in range(variables)]
+    for slot, gradient in gradients.items():
+        found[place_of(slot)].append(gradient)
+    return [_sum(parts) if parts else None for parts in found]
+
+
+def _sum(parts: Sequence[Any]) -> Any:
     if len(parts) == 1:
         return parts[0]
     if not all(isinstance(part, tf.IndexedSlices) for part in parts):

@@ -13,12 +13,15 @@ made, the ranks tell each other what they have while they make it, so that runni
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from horovod.common import basics
 from horovod.common.collective import byte_objects
 from horovod.common.process_sets import ProcessSet, check_process_set
 from horovod.common.set_agreement import exchange
 from horovod.common.training.presence import Presence
+
+_T = TypeVar("_T")
 
 
 class LocalVariable:
@@ -62,11 +65,11 @@ class PresentGradients:
         return present
 
     def reduce(
-        self, own: Collection[int], slots: int, send: Callable[[Collection[int]], None]
-    ) -> frozenset[int]:
-        """The slots that some rank has, of so many. ``send`` starts to reduce the slots that it is given:
-        those expected, while the ranks ask each other, and then the others. What it was given and no rank
-        has counts for nothing.
+        self, own: Collection[int], slots: int, send: Callable[[Collection[int]], dict[int, _T]]
+    ) -> dict[int, _T]:
+        """The gradients of the slots that some rank has, of so many. ``send`` starts to reduce the slots that
+        it is given: those expected, while the ranks ask each other, and then the others. What it was given
+        and no rank has counts for nothing.
         """
         if self._joins != basics.joins():  # who joined early does not know what the others have had since
             self.expected = self._last = frozenset()
@@ -74,11 +77,11 @@ class PresentGradients:
         at_once = self.expected
         question = self.ask(own, slots)
         try:
-            send(at_once)
+            sent = send(at_once)
         finally:
             answer = self.answer(question)
-        send(answer - at_once)
-        return answer
+        sent |= send(answer - at_once)
+        return {slot: gradient for slot, gradient in sent.items() if slot in answer}
 
     def agreed(self, own: Collection[int]) -> frozenset[int]:
         """The slots that a graph must reduce that has ``own``. A collective where this rank has made no graph
