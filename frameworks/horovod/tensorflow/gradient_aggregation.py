@@ -26,24 +26,31 @@ _living: weakref.WeakSet[GradientAggregation] = weakref.WeakSet()
 class GradientAggregation:
     """What both forms of it have in common; they differ in where their variables live.
 
+    ``allreduce_func``: a function of gradients and variables that returns the reduced gradients.
+    ``average_aggregated_gradients``: divides the totals by ``backward_passes_per_step``. ``sparse_as_dense``
+    is accepted and not needed. ValueError unless ``backward_passes_per_step`` is positive.
+
     ``counter``: a variable, how many passes of the current step have been made; None before the first pass of
     a graph. After the last pass of a step it is 0.
     """
+
+    _is_of_one_graph = False
 
     def __init__(
         self,
         backward_passes_per_step: int,
         allreduce_func: Reducer,
+        sparse_as_dense: bool,
         average_aggregated_gradients: bool,
-        process_set: ProcessSet,
-        scale_local_gradients: bool,
+        process_set: ProcessSet = global_process_set,
+        scale_local_gradients: bool = True,
     ) -> None:
         check_passes(backward_passes_per_step)
         self.backward_passes_per_step = backward_passes_per_step
         self.allreduce_grads = allreduce_func
         self.average_aggregated_gradients = average_aggregated_gradients
         self.process_set = process_set
-        self.counter: tf.Variable | None = None
+        self.counter = None if self._is_of_one_graph else self._new_counter()
         self._local = LocalSources(process_set, scale_local_gradients)
         self._sums: dict[int, tuple[Any, tf.Variable]] = {}  # by variable, which is held along with it
         self._given: set[int] = set()  # of them, those that have had a gradient in this step
@@ -52,6 +59,10 @@ class GradientAggregation:
     def register_local_var(self, var: Any) -> None:
         """Keeps the gradients of the variable ``var`` on their rank."""
         self._local.register(var)
+
+    def keep_local(self, layers: Sequence[Any]) -> None:
+        """Keeps the gradients of the weights of Keras ``layers`` on their rank, whenever these are built."""
+        self._local.layers += layers
 
     def local_variables(self) -> list[Any]:
         """Those of which the gradients stay on this rank."""
@@ -124,7 +135,7 @@ class GradientAggregation:
     def _count(self) -> tuple[Any, Any]:
         """How many passes the step has with this one; and the operation that notes it."""
         if self.counter is None:
-            self.counter = self._variable("aggregation_counter", (), tf.int64)
+            self.counter = self._new_counter()
         passes = self._read(self.counter) + 1
         kept = tf.where(passes >= self.backward_passes_per_step, tf.zeros_like(passes), passes)
         return passes, self.counter.assign(kept, read_value=False)
@@ -158,6 +169,9 @@ class GradientAggregation:
             return reduced
         return [None if total is None else total / tf.cast(passes, total.dtype) for total in reduced]
 
+    def _new_counter(self) -> tf.Variable:
+        return self._variable("aggregation_counter", (), tf.int64)
+
     def _sum_of(self, variable: Any, gradient: Any) -> tf.Variable:
         key = identity(variable)
         if key not in self._sums:
@@ -180,14 +194,11 @@ class GradientAggregation:
 
 class LocalGradientAggregationHelper(GradientAggregation):
     """Aggregation in a graph that a session runs. Its variables are among the local variables of the graph;
-    where these are not initialised, they count as zero.
-
-    ``allreduce_func``: a function of gradients and variables that returns the reduced gradients.
-    ``average_aggregated_gradients``: divides the totals by ``backward_passes_per_step``. ``name``: of the
-    variables. ``sparse_as_dense``, ``rank`` and ``optimizer_type`` are accepted and not needed. ValueError
-    unless ``backward_passes_per_step`` is positive.
+    where these are not initialised, they count as zero. ``name``: of the variables. ``rank`` and
+    ``optimizer_type`` are accepted and not needed. All else is said of ``GradientAggregation``.
     """
 
+    _is_of_one_graph = True
     _OPTIMIZER_TYPE_KERAS = "optimizer_type_keras"
     _OPTIMIZER_TYPE_LEGACY = "optimizer_type_legacy"
 
@@ -206,6 +217,7 @@ class LocalGradientAggregationHelper(GradientAggregation):
         super().__init__(
             backward_passes_per_step,
             allreduce_func,
+            sparse_as_dense,
             average_aggregated_gradients,
             process_set,
             scale_local_gradients,
@@ -236,30 +248,7 @@ class LocalGradientAggregationHelper(GradientAggregation):
 
 
 class LocalGradientAggregationHelperEager(GradientAggregation):
-    """Aggregation in steps that run eagerly or are traced; its variables outlive the traces.
-
-    ``allreduce_func``: a function of gradients and variables that returns the reduced gradients.
-    ``average_aggregated_gradients``: divides the totals by ``backward_passes_per_step``. ``sparse_as_dense``
-    is accepted and not needed. ValueError unless ``backward_passes_per_step`` is positive.
-    """
-
-    def __init__(
-        self,
-        backward_passes_per_step: int,
-        allreduce_func: Reducer,
-        sparse_as_dense: bool,
-        average_aggregated_gradients: bool,
-        process_set: ProcessSet = global_process_set,
-        scale_local_gradients: bool = True,
-    ) -> None:
-        super().__init__(
-            backward_passes_per_step,
-            allreduce_func,
-            average_aggregated_gradients,
-            process_set,
-            scale_local_gradients,
-        )
-        self.counter = self._variable("aggregation_counter", (), tf.int64)
+    """Aggregation in steps that run eagerly or are traced; its variables outlive the traces."""
 
     def _variable(self, name: str, shape: Any, dtype: tf.DType) -> tf.Variable:
         with tf.init_scope():

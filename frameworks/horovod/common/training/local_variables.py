@@ -11,9 +11,12 @@ from horovod.common.training.present_gradients import OF_THIS_RANK
 class LocalVariables:
     """The variables of a training whose gradients stay on this rank.
 
+    Attributes:
+        layers: Whose weights are among them. They are asked each time, because they may be built later.
+
     Args:
         identity: What two objects that stand for one variable have in common.
-        layers: Whose weights are among them. They are asked each time, because they may be built later.
+        layers: The first of them.
         scaled: What becomes of such a gradient.
     """
 
@@ -24,7 +27,7 @@ class LocalVariables:
         scaled: Callable[[Any], Any] = lambda gradient: gradient,
     ) -> None:
         self._identity = identity
-        self._layers = layers
+        self.layers = list(layers)
         self._scaled = scaled
         self._registered: dict[Hashable, Any] = {}
 
@@ -38,7 +41,7 @@ class LocalVariables:
     def __iter__(self) -> Iterator[Any]:
         """All, as far as they have been built."""
         yield from self._registered.values()
-        for layer in self._layers:
+        for layer in self.layers:
             yield from layer.weights
 
     def reduce(
@@ -60,5 +63,5 @@ class LocalVariables:
         ]
 
     def _keys(self) -> set[Hashable]:
-        weights = (weight for layer in self._layers for weight in layer.trainable_weights)
+        weights = (weight for layer in self.layers for weight in layer.trainable_weights)
         return {*self._registered, *map(self._identity, weights)}

@@ -54,11 +54,7 @@ class DistributedKeras2Optimizer:
 
     def _local_variables(self) -> list[Any]:
         """What is this rank's own."""
-        layers = self._plan.local_layers
-        return [
-            *self._hvd.aggregation.local_variables(),
-            *(each for layer in layers for each in layer.weights),
-        ]
+        return self._hvd.aggregation.local_variables()
 
     def _apply(self, pairs: Pairs, apply: Callable[[], Any]) -> Any:
         """``apply`` after the last of the passes that make a step, with the variables made before."""
@@ -178,6 +174,7 @@ class _Reduction:
         reduce = functools.partial(plan.backend.reduce_gradients, plan=plan)
         in_session = not tf.compat.v1.executing_eagerly_outside_functions()
         self.aggregation = make_aggregation(reduce, plan.settings, plan.name, in_session)
+        self.aggregation.keep_local(plan.local_layers)
 
     def computed(self, pairs: Pairs) -> Pairs:
         """Reduces what the optimizer has computed, and notes that."""
@@ -223,9 +220,6 @@ class _Reduction:
     def _reduce(self, pairs: Pairs) -> Pairs:
         if not pairs:
             return pairs
-        for layer in self._plan.local_layers:  # may have been built only now
-            for weight in layer.trainable_weights:
-                self.aggregation.register_local_var(weight)
         gradients, variables = zip(*pairs, strict=True)
         reduced: Sequence[Any] = self.aggregation.compute_gradients(list(gradients), list(variables))
         return list(zip(reduced, variables, strict=True))
