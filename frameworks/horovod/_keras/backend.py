@@ -83,9 +83,9 @@ class Backend(ABC):
         are returned as they are.
         """
 
-    @abstractmethod
     def scale(self, gradient: Any, factor: float) -> Any:
         """The gradient, which may be sparse, times ``factor``."""
+        return gradient * factor
 
     @abstractmethod
     def broadcast_variables(
@@ -95,9 +95,12 @@ class Backend(ABC):
         ``root_rank``. Names do not matter, the order does; call it outside of graphs.
         """
 
-    @abstractmethod
     def broadcast_global_variables(self, root_rank: int) -> None:
         """The same for all variables of the default graph. RuntimeError where there is none."""
+        raise RuntimeError(
+            "hvd.broadcast_global_variables() is for graphs of TensorFlow. Use hvd.broadcast_variables(), or "
+            "hvd.callbacks.BroadcastGlobalVariablesCallback(0) instead."
+        )
 
     @abstractmethod
     def tensor(self, value: Any) -> Any:

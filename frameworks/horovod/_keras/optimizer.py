@@ -231,6 +231,14 @@ def keras_of(optimizer: Any) -> Any:
     return keras
 
 
+def check_is_of(keras: Any, optimizer: Any, framework: str) -> None:
+    """Raises ValueError when the optimizer is none of ``keras``, which computes by ``framework``."""
+    if keras_of(optimizer) is not keras:
+        raise ValueError(
+            f"This is an optimizer of tf_keras, which computes by TensorFlow, and keras by {framework}."
+        )
+
+
 def is_keras_3(keras: Any) -> bool:
     """Whether it is Keras 3 or later."""
     return int(keras.__version__.partition(".")[0]) >= 3

@@ -25,10 +25,7 @@ class JaxBackend(Backend):
 
     def distribute(self, optimizer: Any, plan: Plan) -> Any:
         """See ``Backend``."""
-        if keras3_optimizer.keras_of(optimizer) is not keras:
-            raise ValueError(
-                "This is an optimizer of tf_keras, which computes by TensorFlow, and keras by JAX."
-            )
+        keras3_optimizer.check_is_of(keras, optimizer, "JAX")
         if plan.settings.backward_passes_per_step > 1:
             raise ValueError(
                 "On JAX Keras itself adds up gradients: give the optimizer gradient_accumulation_steps in "
@@ -63,10 +60,6 @@ class JaxBackend(Backend):
                 results[place] = gradient
         return results
 
-    def scale(self, gradient: Any, factor: float) -> Any:
-        """See ``Backend``."""
-        return gradient * factor
-
     def broadcast_variables(
         self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
     ) -> None:
@@ -74,13 +67,6 @@ class JaxBackend(Backend):
         arrays = hvd.broadcast_parameters([v.value for v in variables], root_rank, process_set)
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
-
-    def broadcast_global_variables(self, root_rank: int) -> None:
-        """RuntimeError: JAX has no global variables."""
-        raise RuntimeError(
-            "hvd.broadcast_global_variables() is for graphs of TensorFlow. Use hvd.broadcast_variables(), or "
-            "hvd.callbacks.BroadcastGlobalVariablesCallback(0) instead."
-        )
 
     def tensor(self, value: Any) -> Any:
         """See ``Backend``."""

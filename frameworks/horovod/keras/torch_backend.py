@@ -35,10 +35,7 @@ class TorchBackend(Backend):
 
     def distribute(self, optimizer: Any, plan: Plan) -> Any:
         """See ``Backend``."""
-        if keras3_optimizer.keras_of(optimizer) is not keras:
-            raise ValueError(
-                "This is an optimizer of tf_keras, which computes by TensorFlow, and keras by torch."
-            )
+        keras3_optimizer.check_is_of(keras, optimizer, "torch")
         return keras3_optimizer.distribute(optimizer, plan, keras)
 
     @torch.compiler.disable
@@ -52,23 +49,12 @@ class TorchBackend(Backend):
         own = {_slot_of(place, each): each for place, each in enumerate(gradients) if each is not None}
         return _Exchange(own, variables, plan).results(present) if variables else []
 
-    def scale(self, gradient: Any, factor: float) -> Any:
-        """See ``Backend``."""
-        return gradient * factor
-
     def broadcast_variables(
         self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
     ) -> None:
         """See ``Backend``."""
         tensors = [_tensor(variable).detach() for variable in variables]
         hvd.broadcast_parameters(tensors, root_rank, process_set)
-
-    def broadcast_global_variables(self, root_rank: int) -> None:
-        """RuntimeError: torch has no global variables."""
-        raise RuntimeError(
-            "hvd.broadcast_global_variables() is for graphs of TensorFlow. Use hvd.broadcast_variables(), or "
-            "hvd.callbacks.BroadcastGlobalVariablesCallback(0) instead."
-        )
 
     def settle(self) -> None:
         """See ``Backend``."""
