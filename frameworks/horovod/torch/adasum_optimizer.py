@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from horovod.torch.gradient_reducer import cut_parameters
 from horovod.torch.layouts import laid_out_as
 from horovod.torch.operations import ops
 from horovod.torch.step_checks import take_part_without_update
-from horovod.torch.wrapping import SUBJECT, WrappedOptimizer
+from horovod.torch.wrapping import SUBJECT, NamedParameters, WrappedOptimizer
 
 _STEP = "optimizer.step(): comparison of what it changes"  # reserved; reports show it
 
@@ -34,14 +34,7 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
     that the local step gave it, normally zeros. The optimizer's state stays local.
     """
 
-    def _distribute(
-        self,
-        optimizer: torch.optim.Optimizer,
-        named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
-        settings: GradientSettings,
-        copied: bool,
-    ) -> None:
-        parameters = self._adopt(optimizer, named_parameters, settings, copied)
+    def _distribute(self, parameters: NamedParameters, settings: GradientSettings, copied: bool) -> None:
         self._facts = settings.facts()
         self._agreement = Agreement(SUBJECT, settings.process_set)
         if at_construction() and not copied:
@@ -51,12 +44,6 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         self._sparse_as_dense = settings.sparse_as_dense
         self._process_set = settings.process_set
 
-    def set_backward_passes_per_step(self, passes: int) -> None:
-        """Nothing to change: gradients accumulate until ``step``, however many passes are made."""
-        if passes <= 0:
-            raise ValueError("backward_passes_per_step must be > 0")
-        self.backward_passes_per_step = passes
-
     def synchronize(self) -> None:
         """Nothing to wait for: what is reduced are the steps."""
 
@@ -64,10 +51,9 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         """AssertionError: a step that is not reduced would leave every rank with another model."""
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
 
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
         """Nothing to hold back: backward passes never communicate."""
-        yield
+        return contextlib.nullcontext()
 
     # GradScaler leaves it to such an optimizer to unscale, and to leave out the step where a gradient is not
     # finite; otherwise it would not call step on that rank, and the others would wait for it.

@@ -19,7 +19,7 @@ from horovod.common.reduce_ops import Adasum, Average, Sum
 from horovod.common.training import step_checks
 from horovod.common.training.differences import Facts
 from horovod.common.training.gradient_buckets import Bucket
-from horovod.common.training.gradient_options import GradientSettings, check_passes, takes_part
+from horovod.common.training.gradient_options import GradientSettings, takes_part
 from horovod.torch.adasum_optimizer import DistributedAdasumOptimizer
 from horovod.torch.bucket_owners import bucket_of, release
 from horovod.torch.compiling import methods_outside_of_graphs
@@ -45,14 +45,7 @@ class _DistributedOptimizer(WrappedOptimizer):
 
     _reducer: GradientReducer | None  # None on a rank that has nobody to reduce gradients with
 
-    def _distribute(
-        self,
-        optimizer: torch.optim.Optimizer,
-        named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
-        settings: GradientSettings,
-        copied: bool,
-    ) -> None:
-        parameters = self._adopt(optimizer, named_parameters, settings, copied)
+    def _distribute(self, parameters: NamedParameters, settings: GradientSettings, copied: bool) -> None:
         self._begin_step()
         self._should_synchronize = True
         self._provisional = False  # the state, which no step of the training has made
@@ -61,7 +54,7 @@ class _DistributedOptimizer(WrappedOptimizer):
             return
         self._settings = settings
         facts, find_added = weakly(self._facts), weakly(self._newcomers)
-        sparse = isinstance(optimizer, torch.optim.SparseAdam)
+        sparse = isinstance(self._wrapped, torch.optim.SparseAdam)
         self._reducer = reducer = GradientReducer(settings, parameters, facts, find_added, sparse, copied)
         weakref.finalize(self, release, reducer).atexit = False
         if settings.synchronize_in_backward:
@@ -89,16 +82,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         return bucket.handle, None
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Changes how many backward passes are accumulated before gradients are reduced.
-
-        Args:
-            passes: how many, from the next step on.
-
-        Raises:
-            ValueError: not at least one.
-        """
-        check_passes(passes)
-        self.backward_passes_per_step = passes
+        super().set_backward_passes_per_step(passes)
         if self._reducer is not None:
             self._reducer.set_passes(passes)
 
@@ -373,22 +357,21 @@ def DistributedOptimizer(
     settings = GradientSettings.among(locals())
     if isinstance(optimizer, WrappedOptimizer):
         raise ValueError("The optimizer is a DistributedOptimizer already.")
-    return _wrap(optimizer, named_parameters, settings)
+    return _wrap(optimizer, None if named_parameters is None else list(named_parameters), settings)
 
 
 def _wrap(
     optimizer: torch.optim.Optimizer,
-    named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
+    named: NamedParameters | None,
     settings: GradientSettings,
     copied: bool = False,
 ) -> Any:
-    named = None if named_parameters is None else list(named_parameters)
     active = takes_part(settings.process_set)
     adaptive = settings.op == Adasum and active
     if adaptive:
         resolve_plain_compression(settings.compression, "the steps of op=hvd.Adasum")
     wrapped = subclass_of(DistributedAdasumOptimizer if adaptive else _DistributedOptimizer, optimizer)
-    wrapped._distribute(optimizer, named, settings, copied)
+    wrapped._distribute(wrapped._adopt(optimizer, named, settings, copied), settings, copied)
     wrapped.backward_passes_per_step = settings.backward_passes_per_step
     if active:
         watch_steps(wrapped, optimizer, wrapped._parameter_names, settings.process_set)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from horovod.common.training.agreement import Agreement, at_construction
-from horovod.common.training.gradient_options import GradientSettings, takes_part
+from horovod.common.training.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.step_checks import watch_added
 
@@ -45,12 +45,11 @@ class WrappedOptimizer:
     def _adopt(
         self,
         optimizer: torch.optim.Optimizer,
-        named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
+        named: NamedParameters | None,
         settings: GradientSettings,
         copied: bool,
     ) -> NamedParameters:
         """Takes over the groups and state of ``optimizer``; returns its parameters with their names."""
-        named = None if named_parameters is None else list(named_parameters)
         try:
             names = check_names(optimizer.param_groups, named)
         except ValueError as error:  # the others would wait for this rank
@@ -66,6 +65,19 @@ class WrappedOptimizer:
         self._seen = present_parameters(self.param_groups)
         self._parameter_names = {parameter: names[id(parameter)] for parameter in self._seen}
         return [(self._parameter_names[parameter], parameter) for parameter in self._seen]
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Changes how many backward passes are accumulated before gradients are reduced. With op=Adasum they
+        accumulate until ``step``, however many are made.
+
+        Args:
+            passes: how many, from the next step on.
+
+        Raises:
+            ValueError: not at least one.
+        """
+        check_passes(passes)
+        self.backward_passes_per_step = passes
 
     # Not copies: loading a state gives an optimizer new ones, and schedules may belong to the wrapped one.
     @property
@@ -208,17 +220,14 @@ def subclass_of(wrapper: type[WrappedOptimizer], optimizer: torch.optim.Optimize
     return distributed.__new__(distributed)
 
 
-def check_names(
-    param_groups: Iterable[dict[str, Any]], named_parameters: Iterable[tuple[str, torch.Tensor]] | None
-) -> dict[int, str]:
+def check_names(param_groups: Iterable[dict[str, Any]], named: NamedParameters | None) -> dict[int, str]:
     """The name of every parameter, by ``id``. Raises ValueError when names are missing or not unique, and for
     parameters that are not made yet.
     """
     positions = positions_of(param_groups)
     _check_made(param_groups)
-    if named_parameters is None:
+    if named is None:
         return positions
-    named = list(named_parameters)
     if any(not isinstance(item, tuple) for item in named):
         raise ValueError(
             "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
