@@ -111,45 +111,21 @@ class Communicator:
             self._retire()
         limit = options.timeout
         seconds = self.timeout if limit.days < 0 else limit.total_seconds()
+        root = self.ranks[root]
         if options.asyncOp:
-            return self._submit(kind, specs, seconds, kept, finish, result, op, prescale, root, splits)
+            handle = _core.submit(kind, None, specs, op, prescale, 1.0, root, self._set, kept, splits)
+            work = OperationWork(self, kind, handle, kept, finish, result, seconds)
+            self.in_flight.append(work)
+            return work
         try:
             outputs = _core.run(
-                kind,
-                None,
-                specs,
-                op,
-                prescale,
-                1.0,
-                self.ranks[root],
-                self._set,
-                kept,
-                splits,
-                timeout=seconds,
+                kind, None, specs, op, prescale, 1.0, root, self._set, kept, splits, timeout=seconds
             )
         except TimeoutError:
             raise self.timed_out(kind, seconds) from None
         if finish is not None:
             finish(outputs)
         return COMPLETED
-
-    def _submit(
-        self,
-        kind: int,
-        specs: Sequence[Spec],
-        seconds: float,
-        kept: Any,
-        finish: Finish | None,
-        result: Any,
-        op: int,
-        prescale: float,
-        root: int,
-        splits: Sequence[int] | None,
-    ) -> OperationWork:
-        handle = _core.submit(kind, None, specs, op, prescale, 1.0, self.ranks[root], self._set, kept, splits)
-        work = OperationWork(self, kind, handle, kept, finish, result, seconds)
-        self.in_flight.append(work)
-        return work
 
     def message(
         self,
@@ -189,7 +165,7 @@ class Communicator:
 
     def timed_out(self, kind: int, seconds: float) -> Exception:
         """The error of an operation that is late."""
-        return timed_out(_NAMES[kind], self.name, self.rank, self.size, seconds)
+        return timed_out(self, _NAMES[kind], seconds)
 
     def close(self) -> None:
         """Ends the communicator; does nothing when it has ended. What is in flight all the same keeps its
@@ -275,10 +251,8 @@ class LoneCommunicator(Communicator):
         kept: Any = None,
         finish: Finish | None = None,
         result: Any = (),
-        op: int = Sum,
-        prescale: float = 1.0,
-        root: int = 0,
-        splits: Sequence[int] | None = None,
+        *_reduction: Any,
+        **_others: Any,
     ) -> Any:
         self.started += 1
         for source, target, _, _, size, room in specs:

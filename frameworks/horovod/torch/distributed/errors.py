@@ -77,37 +77,36 @@ def _place(communicator: Communicator) -> str:
     return f"rank {communicator.rank} of {communicator.size} of process group {communicator.name!r}"
 
 
-def timed_out(what: str, group: str, rank: int, size: int, seconds: float) -> CollectiveTimeoutError:
+def timed_out(communicator: Communicator, what: str, seconds: float) -> CollectiveTimeoutError:
     """For one whose counterparts have not come.
 
     Args:
+        communicator: of the group.
         what: the operation.
-        group: the process group's name.
-        rank: of this process in the group.
-        size: of the group.
         seconds: how long it has been waited for.
     """
     return CollectiveTimeoutError(
-        f"{what} on rank {rank} of {size} of process group {group!r} is not complete, and its timeout of "
-        f"{seconds:g} s is over. Has every rank of the group started it, and all in the same order?"
+        f"{what} on {_place(communicator)} is not complete, and its timeout of {seconds:g} s is over. Has "
+        "every rank of the group started it, and all in the same order?"
     )
 
 
 def message_timed_out(
-    sends: bool, peer: int | None, tag: int, group: str, rank: int, size: int, seconds: float
+    communicator: Communicator, sends: bool, peer: int | None, tag: int, seconds: float
 ) -> CollectiveTimeoutError:
     """For one whose other rank has not come.
 
     Args:
+        communicator: of the group.
         sends: else it receives.
         peer: the other rank of the group; None: any.
         tag: of the message.
-        group, rank, size, seconds: as for ``timed_out``.
+        seconds: how long it has been waited for.
     """
     whom = "any rank" if peer is None else f"rank {peer}"
     what, other = ("send to", "a receive") if sends else ("receive from", "a send")
     return CollectiveTimeoutError(
-        f"A {what} {whom} (tag {tag}) on rank {rank} of {size} of process group {group!r} is not complete, "
+        f"A {what} {whom} (tag {tag}) on {_place(communicator)} is not complete, "
         f"and its timeout of {seconds:g} s is over. Has {whom} started {other} with this tag?"
     )
 

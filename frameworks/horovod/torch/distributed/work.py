@@ -246,10 +246,7 @@ class MessageWork(OperationWork):
         self._communicator.messages.discard(self)
 
     def _timed_out(self, seconds: float) -> Exception:
-        group = self._communicator
-        return message_timed_out(
-            self._kind == _core.SEND, self._peer, self._tag, group.name, group.rank, group.size, seconds
-        )
+        return message_timed_out(self._communicator, self._kind == _core.SEND, self._peer, self._tag, seconds)
 
 
 @methods_outside_of_graphs
