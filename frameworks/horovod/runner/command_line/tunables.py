@@ -9,6 +9,16 @@ _INTERFACES: Value = ("NAMES", values.interfaces)
 
 _STALL = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
 _HIDE_TIME = "HOROVOD_LOG_HIDE_TIME"
+
+_Flag = tuple[str, str | None, str]
+"""What one types, what --help says of it, and the value of the variable."""
+
+
+def _switch(variable: str, key: str, on: _Flag, off: _Flag) -> tuple[Option, Option]:
+    """The two ways to set a variable; in a file they are what ``key`` is, true or false."""
+    return Option(*on, variable, key=key), Option(*off, variable, key=key, is_off=True)
+
+
 TUNABLES: Table = {
     "how tensors travel": (
         Option(
@@ -57,20 +67,11 @@ TUNABLES: Table = {
         ),
     ),
     "autotune": (
-        Option(
-            "--autotune",
-            "find the fastest settings while the program runs",
-            "1",
+        *_switch(
             "HOROVOD_AUTOTUNE",
-            key="autotune.enabled",
-        ),
-        Option(
-            "--no-autotune",
-            "keep the settings as they are (default)",
-            "0",
-            "HOROVOD_AUTOTUNE",
-            key="autotune.enabled",
-            is_off=True,
+            "autotune.enabled",
+            ("--autotune", "find the fastest settings while the program runs", "1"),
+            ("--no-autotune", "keep the settings as they are (default)", "0"),
         ),
         Option(
             "--autotune-log-file",
@@ -116,20 +117,11 @@ TUNABLES: Table = {
             "HOROVOD_TIMELINE",
             key="timeline.filename",
         ),
-        Option(
-            "--timeline-mark-cycles",
-            "mark each batch in it",
-            "1",
+        *_switch(
             "HOROVOD_TIMELINE_MARK_CYCLES",
-            key="timeline.mark_cycles",
-        ),
-        Option(
-            "--no-timeline-mark-cycles",
-            "mark none (default)",
-            "0",
-            "HOROVOD_TIMELINE_MARK_CYCLES",
-            key="timeline.mark_cycles",
-            is_off=True,
+            "timeline.mark_cycles",
+            ("--timeline-mark-cycles", "mark each batch in it", "1"),
+            ("--no-timeline-mark-cycles", "mark none (default)", "0"),
         ),
         Option(
             "--merge-timelines",
@@ -138,20 +130,11 @@ TUNABLES: Table = {
         ),
     ),
     "stall check": (
-        Option(
-            "--stall-check",
-            "report operations that some ranks never submit (default)",
-            "0",
+        *_switch(
             "HOROVOD_STALL_CHECK_DISABLE",
-            key="stall_check.enabled",
-        ),
-        Option(
-            "--no-stall-check",
-            "report no such operations",
-            "1",
-            "HOROVOD_STALL_CHECK_DISABLE",
-            key="stall_check.enabled",
-            is_off=True,
+            "stall_check.enabled",
+            ("--stall-check", "report operations that some ranks never submit (default)", "0"),
+            ("--no-stall-check", "report no such operations", "1"),
         ),
         Option(
             "--stall-check-warning-time-seconds",
@@ -170,20 +153,15 @@ TUNABLES: Table = {
         Option("--hang-timeout", "short for the option above", _SECONDS, _STALL),
     ),
     "MPI": (
-        Option(
-            "--mpi-threads-disable",
-            "where tensors travel by MPI: call it from one thread at a time",
-            "1",
+        *_switch(
             "HOROVOD_MPI_THREADS_DISABLE",
-            key="library_options.mpi_threads_disable",
-        ),
-        Option(
-            "--no-mpi-threads-disable",
-            "call it from one thread for each process set (default)",
-            "0",
-            "HOROVOD_MPI_THREADS_DISABLE",
-            key="library_options.mpi_threads_disable",
-            is_off=True,
+            "library_options.mpi_threads_disable",
+            (
+                "--mpi-threads-disable",
+                "where tensors travel by MPI: call it from one thread at a time",
+                "1",
+            ),
+            ("--no-mpi-threads-disable", "call it from one thread for each process set (default)", "0"),
         ),
     ),
     "Gloo": (
@@ -203,22 +181,17 @@ TUNABLES: Table = {
             "HOROVOD_LOG_LEVEL",
             key="logging.level",
         ),
-        Option(
-            "--log-with-timestamp",
-            "log the time, too (default)",
-            "0",
+        *_switch(
             _HIDE_TIME,
-            key="logging.with_timestamp",
+            "logging.with_timestamp",
+            ("--log-with-timestamp", "log the time, too (default)", "0"),
+            ("--log-without-timestamp", "log no time", "1"),
         ),
-        Option(
-            "--log-without-timestamp",
-            "log no time",
-            "1",
+        *_switch(
             _HIDE_TIME,
-            key="logging.with_timestamp",
-            is_off=True,
+            "logging.hide_timestamp",
+            ("--log-hide-timestamp", None, "1"),
+            ("--no-log-hide-timestamp", None, "0"),
         ),
-        Option("--log-hide-timestamp", None, "1", _HIDE_TIME, key="logging.hide_timestamp"),
-        Option("--no-log-hide-timestamp", None, "0", _HIDE_TIME, key="logging.hide_timestamp", is_off=True),
     ),
 }
