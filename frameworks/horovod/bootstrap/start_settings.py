@@ -2,10 +2,10 @@
 horovodrun tells them of itself.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 
 from . import variables
-from .sources import TORCHRUN_MARKS, is_within_a_rank
+from .sources import is_within_a_rank
 from .text import shown
 
 START_TIMEOUT_VARIABLE = "HOROVOD_START_TIMEOUT"
@@ -59,11 +59,3 @@ def is_elastic(environment: Mapping[str, str]) -> bool:
     """Whether a launcher of elastic jobs has started this process."""
     is_told = WORKER_VARIABLE in environment and ADDRESS_VARIABLE in environment
     return is_told and not is_within_a_rank(environment)
-
-
-def forget_launchers(environment: MutableMapping[str, str]) -> None:
-    """Takes out what a launcher and torchrun have told a process beside who it is: another job is started
-    from there.
-    """
-    for name in (ADDRESS_VARIABLE, WORKER_VARIABLE, RESTART_VARIABLE, *TORCHRUN_MARKS):
-        environment.pop(name, None)

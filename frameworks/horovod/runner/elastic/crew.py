@@ -181,7 +181,7 @@ class Crew:
     def _start_on(self, node: Node, worker: int) -> None:
         try:
             host = self._hosts[worker]
-            own = {WORKER_VARIABLE: str(worker), "HOROVOD_HOSTNAME": host}
+            own = {WORKER_VARIABLE: str(worker), "HOROVOD_HOSTNAME": host, "PYTHONUNBUFFERED": "1"}
             node.start_worker(worker, own, max(1, self._slots(host)))
         except OSError as error:
             self._fail(worker, f"could not be started: {error}", _START_STATUS)

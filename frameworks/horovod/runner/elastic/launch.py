@@ -6,18 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from horovod.bootstrap.network import endpoints
-from horovod.bootstrap.paths import working_directory
-from horovod.bootstrap.sources import TORCHRUN_MARKS
 from horovod.bootstrap.start_settings import ADDRESS_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 from horovod.elastic.driver.driver import Driver
 from horovod.elastic.driver.reliability import COOLDOWN, Reliability
 
 from .. import timeouts
-from ..command_line import exports
 from ..job import Elastic, Job
 from ..launchers import is_this_host, setup
-from ..launchers.job_hosts import JOB_VARIABLE, JobHosts
+from ..launchers.job_hosts import JobHosts
 from ..launchers.setup import Stage
 from ..nodes.joined import Joined
 from ..nodes.node import Node, Work
@@ -139,10 +136,8 @@ class _Parts:
 
     def _tell(self) -> None:
         """Says what is started, as other jobs do: the first ranks take their time to come."""
-        complaints, limits = self._stage.sinks[1], self._elastic.limits
-        if self._job.output.is_verbose or complaints.is_terminal:
-            text = elastic_outline(limits.ranks, limits.fewest, limits.spares)
-            complaints.put(f"horovodrun: {text}\n".encode())
+        limits = self._elastic.limits
+        self._cluster.tell(elastic_outline(limits.ranks, limits.fewest, limits.spares))
 
     def _new_hosts_that_dial(self) -> HostsThatDial | None:
         welcome = self._cluster.welcome
@@ -195,10 +190,8 @@ class _Parts:
 
     def _new_node(self, host: str) -> tuple[Node, RemoteNode | None]:
         if is_this_host(host) and self._way(host) is None:
-            node = self._cluster.local(host, self._supervisor)
-            inherited = {"MASTER_ADDR": endpoints.LOOPBACK, **_without_identity(os.environ)}
-            node.start(self._work({**self._cluster.inheritance(inherited, host), "PYTHONUNBUFFERED": "1"}))
-            return node, None
+            work = replace(self._work(), environment={"MASTER_ADDR": endpoints.LOOPBACK})
+            return self._cluster.start_here(host, work, self._supervisor), None
         reached = (node for node in self._remotes if node.host == host and not node.is_lost)
         remote = next(reached, None) or self._new_remote(host)
         return remote, remote
@@ -217,23 +210,8 @@ class _Parts:
                 node.close()
 
     def _begin(self, node: RemoteNode) -> None:
-        number = {JOB_VARIABLE: self._cluster.number_at(node.host)}
-        work = self._work({**self._cluster.variables_at(node.host), **number, "PYTHONUNBUFFERED": "1"})
         node.on_notice = lambda is_given: self._policy.noticed(node.host, is_given)
-        inherited = _without_identity(os.environ)
-        node.start(work, self._cluster.secret, working_directory(), inherited, self._supervisor)
+        self._cluster.start_there(node, self._work(), self._supervisor)
 
-    def _work(self, environment: Mapping[str, str]) -> Work:
-        notice = self._elastic.notice
-        return replace(
-            self._job.work,
-            environment=environment,
-            size=0,
-            orphan_seconds=_ORPHAN_SECONDS,
-            notice=notice,
-        )
-
-
-def _without_identity(environ: Mapping[str, str]) -> dict[str, str]:
-    """What workers inherit: not who this process is in a job that this one is started in."""
-    return {n: value for n, value in environ.items() if n not in {*exports.IDENTITY, *TORCHRUN_MARKS}}
+    def _work(self) -> Work:
+        return replace(self._job.work, size=0, orphan_seconds=_ORPHAN_SECONDS, notice=self._elastic.notice)

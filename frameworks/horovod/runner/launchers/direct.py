@@ -8,16 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from horovod.bootstrap.network import endpoints
-from horovod.bootstrap.paths import working_directory
-from horovod.bootstrap.start_settings import RESTART_VARIABLE, STORE_VARIABLE, forget_launchers
+from horovod.bootstrap.start_settings import RESTART_VARIABLE, STORE_VARIABLE
 from horovod.bootstrap.store.server import StoreServer
 
 from .. import limits
 from ..hosts import Host, Placement, allocate, by_host
 from ..job import Job
 from ..nodes import machine, reach
-from ..nodes.local import LocalNode
-from ..nodes.node import Node, Work
+from ..nodes.node import Node
 from ..nodes.remote import RemoteNode
 from ..nodes.replies import Greeting
 from ..outline import outline
@@ -25,7 +23,7 @@ from ..output import Display
 from ..rank_output import open_files, outputs_of
 from ..supervisor import Supervisor
 from . import is_this_host, setup
-from .job_hosts import JOB_VARIABLE, JobHosts
+from .job_hosts import JobHosts
 from .setup import Stage
 
 
@@ -96,7 +94,6 @@ class _Start:
         self._stage = stage
         self._remotes: dict[str, RemoteNode] = {}
         self._sharing: dict[str, list[Host]] = {}  # by the first of them: agents that are on one machine
-        self._folder = ""  # where the ranks run on other hosts
 
     def reach_hosts(self) -> None:
         """Brings up an agent on each other host, on all at the same time."""
@@ -112,7 +109,6 @@ class _Start:
             self._remotes[way.host].dial(None)
         named = [host for host in by_host(self.placements) if host not in self._remotes]
         self._remotes |= {host: self.hosts.remote(host) for host in named if not is_this_host(host)}
-        self._folder = working_directory() if self._remotes else ""
         self.hosts.reach(list(self._remotes.values()), named)
         if joined:
             self._bring_together([self._remotes[way.host] for way in joined], hosts)
@@ -139,10 +135,7 @@ class _Start:
 
     def tell(self) -> None:
         """Says what is started, and warns of what will be slow."""
-        complaints = self._stage.sinks[1]
-        if self._job.output.is_verbose or complaints.is_terminal:
-            text = outline(self.placements, {**os.environ, **self.hosts.variables})
-            complaints.put(f"horovodrun: {text}\n".encode())
+        self.hosts.tell(outline(self.placements, {**os.environ, **self.hosts.variables}))
         if crowding := limits.crowding(sum(is_this_host(place.host) for place in self.placements)):
             self.hosts.warn(crowding)
 
@@ -150,11 +143,11 @@ class _Start:
         """Starts the ranks on all hosts."""
         nodes: list[Node] = []
         for host, places in self.by_node():
-            work = replace(self._job.work, environment=self.hosts.variables_at(host), placements=places)
+            work = replace(self._job.work, placements=places)
             nodes.append(
-                self._start_here(host, work, supervisor)
-                if host not in self._remotes
-                else self._start_there(self._remotes[host], work, supervisor)
+                self.hosts.start_there(self._remotes[host], work, supervisor)
+                if host in self._remotes
+                else self.hosts.start_here(host, work, supervisor)
             )
         return nodes
 
@@ -165,22 +158,6 @@ class _Start:
                 own, places = places[: host.slots], places[host.slots :]
                 if own:
                     yield host.name, own
-
-    def _start_here(self, host: str, work: Work, supervisor: Supervisor) -> LocalNode:
-        inherited = dict(os.environ)
-        forget_launchers(inherited)
-        node = self.hosts.local(host, supervisor)
-        environment = self.hosts.inheritance(inherited, host)
-        node.start(replace(work, environment=environment))
-        return node
-
-    def _start_there(self, node: RemoteNode, work: Work, supervisor: Supervisor) -> RemoteNode:
-        number = {JOB_VARIABLE: self.hosts.number_at(node.host)}
-        inherited = dict(os.environ)
-        forget_launchers(inherited)
-        own = replace(work, environment={**work.environment, **number})
-        node.start(own, self.hosts.secret, self._folder, inherited, supervisor)
-        return node
 
     def _master(self, store_address: str) -> dict[str, str]:
         """Where rank 0 can be reached, for programs that make connections of their own. What the user has set

@@ -4,21 +4,30 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from horovod.bootstrap import secret, variables
 from horovod.bootstrap.network import interfaces
-from horovod.bootstrap.start_settings import RANK_SECONDS, START_TIMEOUT_VARIABLE
+from horovod.bootstrap.paths import working_directory
+from horovod.bootstrap.sources import TORCHRUN_MARKS
+from horovod.bootstrap.start_settings import (
+    ADDRESS_VARIABLE,
+    RANK_SECONDS,
+    START_TIMEOUT_VARIABLE,
+    WORKER_VARIABLE,
+)
 from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.text import escaped, is_logged
 
 from .. import timeouts
+from ..command_line import exports
 from ..hosts import Host
 from ..job import Job
 from ..nodes import reach, ssh
 from ..nodes.guardian import Guardian
 from ..nodes.local import LocalNode
-from ..nodes.node import Events
+from ..nodes.node import Events, Work
 from ..nodes.remote import RemoteNode
 from ..nodes.route import Route
 from ..nodes.way import PATIENCE, Way
@@ -29,7 +38,9 @@ if TYPE_CHECKING:
     from ..nodes.joined import Joined
     from .welcome import Welcome
 
-JOB_VARIABLE = "HOROVOD_JOB_ID"
+_JOB_VARIABLE = "HOROVOD_JOB_ID"
+# Who this process is itself, where a rank or torchrun has started it.
+_OWN = {*exports.IDENTITY, ADDRESS_VARIABLE, WORKER_VARIABLE, *TORCHRUN_MARKS}
 
 
 class JobHosts:
@@ -52,10 +63,10 @@ class JobHosts:
         self.secret = (
             secrets.token_bytes(secret.SECRET_BYTES) if self.welcome is None else self.welcome.secret
         )
-        self.variables = {**job.variables, JOB_VARIABLE: self._number, **variables}
+        self.variables = {**job.variables, _JOB_VARIABLE: self._number, **variables}
         self.environment = {**os.environ, **self.variables}
         self.network = interfaces.from_environment(self.environment)
-        self.guardian = Guardian(f"{JOB_VARIABLE}={self._number}", self._loop.children, self.warn)
+        self.guardian = Guardian(f"{_JOB_VARIABLE}={self._number}", self._loop.children, self.warn)
         self._stack.callback(self.guardian.dismiss)
         self._stack.callback(self._loop.children.kill_strays)
         self._offered: secret.Offer | None = None
@@ -77,7 +88,7 @@ class JobHosts:
     def remote(self, host: str, way: Way | None = None) -> RemoteNode:
         """Another host, which is not dialled yet, or that has dialled, by ``way``."""
         self._logins[host] += 1
-        marker = f"{JOB_VARIABLE}={self.number_at(host)}"
+        marker = f"{_JOB_VARIABLE}={self._number_at(host)}"
         if way is None:
             reach, patience = self._job.reach, timeouts.lost_seconds(self.environment, PATIENCE)
             target = ssh.target(host, reach.ssh_port, reach.ssh_identity_file, reach.shell, patience)
@@ -92,6 +103,8 @@ class JobHosts:
         """Brings up the agents of other hosts, on all at the same time; ``hosts`` are all that the user has
         named. Raises ReachError.
         """
+        if remotes:
+            working_directory()  # where it has been removed, that is known before anybody logs in
         self._stack.callback(lambda: reach.part(self._loop, remotes, self.status))
         seconds = self._job.reach.start_seconds or timeouts.START_SECONDS
         reach.greet(self._loop, remotes, seconds, self._job.reach.fan_out)
@@ -99,30 +112,27 @@ class JobHosts:
             self.inform(line)
         reach.check_machines(remotes, next(filter(is_this_host, hosts), None))
 
-    def local(self, host: str, events: Events) -> LocalNode:
-        """This host, which has no work yet."""
+    def start_here(self, host: str, work: Work, events: Events) -> LocalNode:
+        """Starts work on this host, which the job calls ``host``. What ``work`` has as its environment counts
+        less than what the launcher itself has.
+        """
         node = LocalNode(host, self._loop.selector, self._loop.children, self.guardian, events)
         self._stack.callback(node.close)
-        return node
-
-    def variables_at(self, host: str) -> dict[str, str]:
-        """Those of the processes on one host."""
-        found = dict(self.variables)
-        for name, own in self._job.of_hosts.items():
-            if identity(name) == identity(host):
-                found |= own
-        return found
-
-    def inheritance(self, inherited: Mapping[str, str], host: str) -> dict[str, str]:
-        """What processes of this host, which the job calls ``host``, get: ``inherited`` without the secret of
-        a job that this one is started in, the variables of this one, and the way to its secret.
-        """
         if self._offered is None:
             self._offered = secret.offer(self.secret)
             self._stack.callback(self._offered.close)
-        own = dict(inherited)
-        secret.remove(own)
-        return {**own, **self.variables_at(host), **self._offered.variables}
+        inherited = _inherited()
+        secret.remove(inherited)
+        own = {**inherited, **self._variables_at(host), **self._offered.variables}
+        node.start(replace(work, environment={**work.environment, **own}))
+        return node
+
+    def start_there(self, node: RemoteNode, work: Work, events: Events) -> RemoteNode:
+        """Has the agent of another host start work."""
+        own = {**self._variables_at(node.host), _JOB_VARIABLE: self._number_at(node.host)}
+        said = replace(work, environment=own)
+        node.start(said, self.secret, working_directory(), _inherited(), events)
+        return node
 
     def store(self, key: bytes, size: int, remotes: Sequence[RemoteNode] | None) -> StoreServer:
         """A new one for ``size`` ranks that prove ``key``, where those on ``remotes`` reach it; None: all are
@@ -133,10 +143,6 @@ class JobHosts:
         addresses = reach.own_addresses(remotes, self.network)
         return StoreServer(key, size, "tcp", self.warn, addresses, ports=self.network.ports)
 
-    def number_at(self, host: str) -> str:
-        """That of the job, for the latest login on a host: the agent of each ends its own processes only."""
-        return f"{self._number}.{host}.{self._logins[host]}"
-
     def inform(self, text: str) -> None:
         """A line for those who have asked for more."""
         if is_logged("info", self.environment):
@@ -146,5 +152,27 @@ class JobHosts:
         """A line for people."""
         self._say("warning", text)
 
+    def tell(self, text: str) -> None:
+        """A line for those who look on, or have asked for more: what is started."""
+        if self._job.output.is_verbose or self._complaints.is_terminal:
+            self._complaints.put(f"horovodrun: {text}\n".encode())
+
     def _say(self, level: str, text: str) -> None:
         self._complaints.put(f"horovodrun: {level}: {text}\n".encode())
+
+    def _variables_at(self, host: str) -> dict[str, str]:
+        """Those of the processes on one host."""
+        found = dict(self.variables)
+        for name, own in self._job.of_hosts.items():
+            if identity(name) == identity(host):
+                found |= own
+        return found
+
+    def _number_at(self, host: str) -> str:
+        """That of the job, for the latest login on a host: the agent of each ends its own processes only."""
+        return f"{self._number}.{host}.{self._logins[host]}"
+
+
+def _inherited() -> dict[str, str]:
+    """What processes get of the launcher's own environment."""
+    return {name: value for name, value in os.environ.items() if name not in _OWN}
