@@ -17,7 +17,7 @@ from load import within
 from horovod.bootstrap.network import endpoints
 from horovod.bootstrap.network.auth import Keys
 from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
-from horovod.runner.elastic.hosts_that_dial import HostsThatDial
+from horovod.runner.elastic.named_hosts import NamedHosts
 from horovod.runner.nodes import dial_in, joining, sealed
 from horovod.runner.nodes.channel import Channel, Tag
 from horovod.runner.nodes.dial_in import DialIn, RefusedError
@@ -162,19 +162,19 @@ def test_an_agent_that_gets_no_descriptor_for_long_dials_now_and_then(
 
 def test_a_host_that_the_job_uses_may_be_away_until_its_limit(meeting: Meeting) -> None:
     agent = meeting.bring()
-    hosts = HostsThatDial(meeting.joining, {}, 1)
+    hosts = NamedHosts({}, meeting.joining, 1)
     (way,) = meeting.joining.here
     way.dial(None)
     way.inheritance(b"", "", {})
     way.stream.drop("a network broke it")
-    assert meeting.here == ["pod"] and hosts.tend(0.0) == {"pod": 1} and hosts.way("pod") is way
+    assert meeting.here == ["pod"] and hosts.tend(0.0) == {"pod": 1} and meeting.joining.way("pod") is way
     meeting.run_until(lambda: agent._stream.is_connected and way.stream.is_connected)
     agent.close()  # says so, and then nobody waits for it
     meeting.run_until(lambda: not meeting.here, [])
     assert hosts.tend(0.0) == {} and way.why_lost(0.0) == "its agent has left"
     meeting.agents.remove(agent)
     meeting.bring()  # as it is started anew, under its name
-    assert hosts.tend(0.0) == {"pod": 1} and hosts.way("pod") is not way
+    assert hosts.tend(0.0) == {"pod": 1} and meeting.joining.way("pod") is not way
 
 
 def test_the_launcher_says_how_long_a_connection_may_be_away(meeting: Meeting) -> None:

@@ -34,9 +34,6 @@ class HostDiscovery(Protocol):
     def next_time(self) -> float:
         """When to call ``tend`` although nothing has happened."""
 
-    def close(self) -> None:
-        """Looks no more."""
-
 
 class Discovery:
     """One script. What a run says badly, or not at all, changes nothing: the hosts stay those of the last

@@ -16,7 +16,6 @@ from ..job import Elastic, Job
 from ..launchers import is_this_host, setup
 from ..launchers.job_hosts import JobHosts
 from ..launchers.setup import Stage
-from ..nodes.joined import Joined
 from ..nodes.node import Node, Work
 from ..nodes.notice import Notice
 from ..nodes.remote import RemoteNode
@@ -26,7 +25,7 @@ from ..rank_output import RankOutput
 from ..supervisor import Supervisor
 from .crew import Crew
 from .discovery import Discovery, HostDiscovery
-from .hosts_that_dial import HostsThatDial
+from .named_hosts import NamedHosts
 from .policy import ElasticPolicy
 from .roster import Roster
 from .worker_output import WorkerOutputs
@@ -55,7 +54,6 @@ class _Parts:
         self._elastic = elastic
         self._stage = stage
         self._cluster = cluster = JobHosts(job, stage, {"HOROVOD_ELASTIC": "1"})
-        self._hosts_that_dial = self._new_hosts_that_dial()
         if elastic.preemption is not None:
             stage.loop.catch(elastic.preemption)
         self._hosts: list[str] = []  # by worker
@@ -63,7 +61,7 @@ class _Parts:
         self._outputs: dict[tuple[int, str], RankOutput] = {}
         self._slots = {host.name: host.slots for host in job.hosts}
         self._discovery = self._new_discovery()
-        self._has_told_hosts = False
+        self._may_grow = elastic.script is not None or cluster.welcome is not None
         stage.stack.callback(self._part)
         self._remotes = self._reach_hosts()
         wake = stage.loop.wake
@@ -117,7 +115,7 @@ class _Parts:
             self._roster,
             self._crew,
             self._discover,
-            lambda: float("inf") if self._discovery is None else self._discovery.next_time(),
+            self._discovery.next_time,
             supervisor.say,
             supervisor.conclude,
             supervisor.find_stopped,
@@ -139,29 +137,18 @@ class _Parts:
         limits = self._elastic.limits
         self._cluster.tell(elastic_outline(limits.ranks, limits.fewest, limits.spares))
 
-    def _new_hosts_that_dial(self) -> HostsThatDial | None:
-        welcome = self._cluster.welcome
-        if welcome is None:
-            return None
-        named = {host.name: host.slots for host in self._job.hosts}
-        return HostsThatDial(welcome.joining, named, self._elastic.slots or 1)
-
     def _discover(self, now: float) -> Mapping[str, int] | None:
-        if self._discovery is None:
-            first, self._has_told_hosts = not self._has_told_hosts, True
-            return self._slots if first else None
         found = self._discovery.tend(now)
         if found is not None:
             self._slots = dict(found)
         return found
 
-    def _new_discovery(self) -> HostDiscovery | None:
-        if self._hosts_that_dial is not None:
-            return self._hosts_that_dial
-        script, cluster = self._elastic.script, self._cluster
+    def _new_discovery(self) -> HostDiscovery:
+        script, slots, cluster = self._elastic.script, self._elastic.slots, self._cluster
         if script is None:
-            return None
-        discovery = Discovery(self._stage.loop, cluster.guardian, script, self._elastic.slots, cluster.warn)
+            joining = None if cluster.welcome is None else cluster.welcome.joining
+            return NamedHosts(self._slots, joining, slots or 1)
+        discovery = Discovery(self._stage.loop, cluster.guardian, script, slots, cluster.warn)
         self._stage.stack.callback(discovery.close)
         return discovery
 
@@ -169,38 +156,32 @@ class _Parts:
         """Brings up an agent on each other host that the user has named: one that cannot be used is known
         before anything is started. Hosts that a script names later are reached beside the job.
         """
-        remotes = [self._new_remote(host) for host in self._slots if not is_this_host(host)]
+        remotes = [self._cluster.remote(host) for host in self._slots if not is_this_host(host)]
         self._cluster.reach(remotes, list(self._slots))
         return remotes
 
     @property
     def _is_here(self) -> bool:
         """Whether the job is on this host and stays there."""
-        return self._discovery is None and all(map(is_this_host, self._slots))
+        return not self._may_grow and all(map(is_this_host, self._slots))
 
     def _new_store(self, key: bytes, size: int) -> StoreServer:
         return self._cluster.store(key, size, None if self._is_here else self._known_remotes())
 
     def _known_remotes(self) -> list[RemoteNode]:
-        """Where a script says the hosts, more may come, by any network: then none are told."""
-        if self._discovery is not None:
+        """Where more hosts may come, by any network, none are told."""
+        if self._may_grow:
             return []
         now = [node for node in self._nodes if isinstance(node, RemoteNode)]
         return [*now, *(node for node in self._remotes if node not in now)]
 
     def _new_node(self, host: str) -> tuple[Node, RemoteNode | None]:
-        if is_this_host(host) and self._way(host) is None:
+        if self._cluster.is_here(host):
             work = replace(self._work(), environment={"MASTER_ADDR": endpoints.LOOPBACK})
             return self._cluster.start_here(host, work, self._supervisor), None
         reached = (node for node in self._remotes if node.host == host and not node.is_lost)
-        remote = next(reached, None) or self._new_remote(host)
+        remote = next(reached, None) or self._cluster.remote(host)
         return remote, remote
-
-    def _way(self, host: str) -> Joined | None:
-        return None if self._hosts_that_dial is None else self._hosts_that_dial.way(host)
-
-    def _new_remote(self, host: str) -> RemoteNode:
-        return self._cluster.remote(host, self._way(host))
 
     def _part(self) -> None:
         if self._cluster.welcome is not None:

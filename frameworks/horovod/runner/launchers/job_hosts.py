@@ -85,10 +85,15 @@ class JobHosts:
         """What the ranks have for their start; of a value that they cannot use, they say so."""
         return variables.usable_seconds(START_TIMEOUT_VARIABLE, self.environment, RANK_SECONDS)
 
-    def remote(self, host: str, way: Way | None = None) -> RemoteNode:
-        """Another host, which is not dialled yet, or that has dialled, by ``way``."""
+    def is_here(self, host: str) -> bool:
+        """Whether the launcher starts the processes of a host itself."""
+        return is_this_host(host) and self._joined(host) is None
+
+    def remote(self, host: str) -> RemoteNode:
+        """Another host, which has dialled, or is not dialled yet."""
         self._logins[host] += 1
         marker = f"{_JOB_VARIABLE}={self._number_at(host)}"
+        way: Way | None = self._joined(host)
         if way is None:
             reach, patience = self._job.reach, timeouts.lost_seconds(self.environment, PATIENCE)
             target = ssh.target(host, reach.ssh_port, reach.ssh_identity_file, reach.shell, patience)
@@ -159,6 +164,9 @@ class JobHosts:
 
     def _say(self, level: str, text: str) -> None:
         self._complaints.put(f"horovodrun: {level}: {text}\n".encode())
+
+    def _joined(self, host: str) -> "Joined | None":
+        return None if self.welcome is None else self.welcome.joining.way(host)
 
     def _variables_at(self, host: str) -> dict[str, str]:
         """Those of the processes on one host."""

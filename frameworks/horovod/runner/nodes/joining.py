@@ -126,6 +126,10 @@ class Joining:
         """
         return [way for way in self._ways.values() if way.is_here]
 
+    def way(self, host: str) -> Joined | None:
+        """To the agent on a host; None: none has dialled from there, or it is lost."""
+        return next((way for way in reversed(self.here) if way.host == host), None)
+
     def tend(self, now: float) -> float:
         """Drops those who do not say who they are, and lets the others know that somebody is here."""
         for gate in self._gates:
