@@ -5,8 +5,9 @@ import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
+from .file_writer import QueuedFile
 from .files import open_file_in, open_folder, open_folder_in
 from .journal import Journal, Record
 from .nodes.node import STREAMS
@@ -20,24 +21,6 @@ FILES_OF_A_RANK = 2
 _NEVER = float("inf")
 _PROGRESS_SECONDS = 0.2
 _PROMPT_SECONDS = 0.05
-
-
-class Kept(Protocol):
-    """Where output is kept, too; see ``file_writer.QueuedFile``."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether to stop reading for a while."""
-
-    @property
-    def written(self) -> int:
-        """How many bytes have been kept."""
-
-    def put(self, data: bytes) -> None:
-        """Takes the next bytes."""
-
-    def close(self) -> None:
-        """Nothing more comes."""
 
 
 class RankOutput:
@@ -56,7 +39,7 @@ class RankOutput:
         self,
         sink: Sink,
         prefixer: LinePrefixer | None,
-        file: Kept | None = None,
+        file: QueuedFile | None = None,
         has_prompts: bool = False,
         record: Record | None = None,
         repeats: Repeats | None = None,
@@ -104,7 +87,7 @@ class RankOutput:
             self._unfinished_since = _NEVER
         self._is_shown = is_shown
 
-    def keep_in(self, file: Kept) -> None:
+    def keep_in(self, file: QueuedFile) -> None:
         """Where its bytes are kept from now on."""
         self._close_file()
         self._file = None if self.is_ended else file
@@ -184,13 +167,55 @@ class RankOutput:
             file.close()
 
 
+class Outputs:
+    """Makes the output streams of processes, as the user has asked to see them. ``repeats`` is for the stderr
+    of all: equal tracebacks are shown once.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], display: Display, journal: Journal) -> None:
+        self.repeats = Repeats(self._show_repeated)
+        self._sinks = dict(zip(STREAMS, sinks, strict=True))
+        self._display = display
+        self._journal = journal
+
+    def new(self, number: int, stream: str, file: QueuedFile | None, is_shown: bool = True) -> RankOutput:
+        """That of a rank, or of a worker of this number."""
+        sink = self._sinks[stream]
+        has_lines = is_shown and not self._journal.is_alone
+        prefixer = self._display.prefixer(number, stream, sink.is_terminal) if has_lines else None
+        record = self._journal.record(number, stream) if is_shown else None
+        repeats = self.repeats if stream == "stderr" else None
+        return RankOutput(sink, prefixer, file, number == self._display.stdin_rank, record, repeats)
+
+    def _show_repeated(self, ranks: Collection[int], text: bytes) -> None:
+        sink = self._sinks["stderr"]
+        prefixer = self._display.prefixer(min(ranks), "stderr", sink.is_terminal, ranges(ranks))
+        sink.put(prefixer.feed(text), prefixer)
+
+
+def outputs_of(
+    size: int,
+    sinks: Sequence[Sink],
+    display: Display,
+    files: Sequence[Mapping[str, QueuedFile]],
+    journal: Journal,
+) -> dict[tuple[int, str], RankOutput]:
+    """The two outputs of every rank, by rank and the name of the stream."""
+    made, outputs = Outputs(sinks, display, journal), {}
+    for rank in range(size):
+        for name in STREAMS:
+            outputs[rank, name] = made.new(rank, name, files[rank].get(name), display.shows(rank))
+        made.repeats.name(outputs[rank, "stderr"], rank)
+    return outputs
+
+
 def open_files(folder: str, size: int) -> list[dict[str, BinaryIO]]:
     """DIR/rank.<zero padded rank>/stdout and stderr, emptied. Raises OSError; see ``files``."""
     opened: list[dict[str, BinaryIO]] = []
-    with _closing(open_folder(Path(folder))) as top:
+    with closing(open_folder(Path(folder))) as top:
         for rank in range(size):
-            with _closing(open_folder_in(top, folder_of(rank, size))) as own:
-                opened.append({name: open_file_in(own, name) for name in ("stdout", "stderr")})
+            with closing(open_folder_in(top, folder_of(rank, size))) as own:
+                opened.append({name: open_file_in(own, name) for name in STREAMS})
     return opened
 
 
@@ -199,42 +224,9 @@ def folder_of(rank: int, size: int) -> str:
     return f"rank.{rank:0{len(str(size - 1))}d}"
 
 
-def outputs_of(
-    size: int,
-    sinks: Sequence[Sink],
-    display: Display,
-    files: Sequence[Mapping[str, Kept]],
-    journal: Journal,
-) -> dict[tuple[int, str], RankOutput]:
-    """The two outputs of every rank, by rank and the name of the stream."""
-    outputs = {}
-    repeats = repeats_of(display, sinks[1])
-    for rank in range(size):
-        is_shown, has_prompts = display.shows(rank), rank == display.stdin_rank
-        for name, sink in zip(STREAMS, sinks, strict=True):
-            has_lines = is_shown and not journal.is_alone
-            prefixer = display.prefixer(rank, name, sink.is_terminal) if has_lines else None
-            record = journal.record(rank, name) if is_shown else None
-            file = files[rank].get(name)
-            both = repeats if name == "stderr" else None
-            output = outputs[rank, name] = RankOutput(sink, prefixer, file, has_prompts, record, both)
-            if both is not None:
-                both.name(output, rank)
-    return outputs
-
-
-def repeats_of(display: Display, sink: Sink) -> Repeats:
-    """For the stderr of all ranks: equal tracebacks go to a sink once."""
-
-    def show(ranks: Collection[int], text: bytes) -> None:
-        prefixer = display.prefixer(min(ranks), "stderr", sink.is_terminal, ranges(ranks))
-        sink.put(prefixer.feed(text), prefixer)
-
-    return Repeats(show)
-
-
 @contextlib.contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
+def closing(descriptor: int) -> Iterator[int]:
+    """Closes it afterwards."""
     try:
         yield descriptor
     finally:

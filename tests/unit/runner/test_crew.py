@@ -47,8 +47,11 @@ class Host(RemoteNode):
 class Outputs:
     """Of nobody's interest."""
 
-    def new(self, worker: int, stream: str, sink: Sink) -> RankOutput:
-        return RankOutput(sink, None)
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def new(self, worker: int, stream: str) -> RankOutput:
+        return RankOutput(self._sink, None)
 
     def name(self, output: RankOutput, worker: int, stream: str, rank: int | None) -> None:
         pass
@@ -66,9 +69,8 @@ class Desk:
             self.nodes,
             [],
             self.outputs,
-            [sink, sink],
             lambda host: (Host(host, self.error),) * 2,
-            Outputs(),
+            Outputs(sink),  # type: ignore[arg-type]
             lambda node: None,
             lambda host: 1,
             30.0,

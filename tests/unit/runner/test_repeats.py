@@ -119,8 +119,8 @@ def test_only_ranks_that_are_shown_count(clock):
 
 def test_processes_of_an_elastic_job_go_by_their_ranks(clock, tmp_path):
     sink = Sink()
-    outputs = WorkerOutputs(Display(), Journal(), None, SimpleNamespace(of_ranks=[]))
-    workers = [outputs.new(worker, "stderr", sink) for worker in range(5)]
+    outputs = WorkerOutputs([sink, sink], Display(), Journal(), None, SimpleNamespace(of_ranks=[]))
+    workers = [outputs.new(worker, "stderr") for worker in range(5)]
     for worker, rank in ((0, 1), (1, 0), (2, 2), (4, 2)):
         outputs.name(workers[worker], worker, "stderr", rank)
     for worker in workers:

@@ -1,8 +1,7 @@
 """The workers of an elastic job: on this host, or on others by an agent that ssh starts there."""
 
 import time
-from collections.abc import Callable, MutableSequence, Sequence
-from typing import Protocol
+from collections.abc import Callable, MutableSequence
 
 from horovod.bootstrap.start_settings import WORKER_VARIABLE
 
@@ -11,20 +10,10 @@ from ..nodes.node import STREAMS, Node
 from ..nodes.remote import RemoteNode
 from ..rank_output import RankOutput
 from ..report import evidence
-from ..sink import Sink
+from .worker_output import WorkerOutputs
 
 NewNode = Callable[[str], tuple[Node, RemoteNode | None]]
 """Makes the node of a host; once more, where it is another one that has no work yet."""
-
-
-class Outputs(Protocol):
-    """Where the output of workers goes; see ``worker_output.WorkerOutputs``."""
-
-    def new(self, worker: int, stream: str, sink: Sink) -> RankOutput:
-        """Of a worker that has no rank yet."""
-
-    def name(self, output: RankOutput, worker: int, stream: str, rank: int | None) -> None:
-        """What comes from now on is that of a rank (None: of a worker)."""
 
 
 _START_STATUS = 1
@@ -47,9 +36,8 @@ class Crew:
         nodes: MutableSequence[Node],
         hosts: MutableSequence[str],
         outputs: dict[tuple[int, str], RankOutput],
-        sinks: Sequence[Sink],
         new_node: NewNode,
-        maker: Outputs,
+        maker: WorkerOutputs,
         begin: Callable[[RemoteNode], None],
         slots: Callable[[str], int],
         seconds: float,
@@ -58,7 +46,6 @@ class Crew:
         self._nodes = nodes
         self._hosts = hosts
         self._outputs = outputs
-        self._sinks = sinks
         self._new_node = new_node
         self._maker = maker
         self._begin = begin
@@ -76,8 +63,8 @@ class Crew:
         """Starts a worker. One that cannot be started ends at once: see ``take_failed``."""
         assert worker == len(self._hosts)
         self._hosts.append(host)
-        for name, sink in zip(STREAMS, self._sinks, strict=True):
-            self._outputs[worker, name] = self._maker.new(worker, name, sink)
+        for name in STREAMS:
+            self._outputs[worker, name] = self._maker.new(worker, name)
         node = self._node(host)
         if host in self._pending:
             self._pending[host].append(worker)

@@ -72,7 +72,6 @@ class _Parts:
             self._nodes,
             self._hosts,
             self._outputs,
-            stage.sinks,
             self._new_node,
             self._outputs_maker(),
             self._begin,
@@ -90,7 +89,7 @@ class _Parts:
     def _outputs_maker(self) -> WorkerOutputs:
         output, stage = self._job.output, self._stage
         display = Display(output.has_time, output.ranks, has_prefix=output.has_prefix)
-        outputs = WorkerOutputs(display, stage.journal, output.folder, stage.files)
+        outputs = WorkerOutputs(stage.sinks, display, stage.journal, output.folder, stage.files)
         stage.stack.callback(outputs.close)
         return outputs
 

@@ -1,7 +1,7 @@
 """The output of the workers of an elastic job: under the rank that each has just now, shown and kept."""
 
-import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -9,8 +9,7 @@ from ..file_writer import FileWriter, QueuedFile
 from ..files import open_file_in, open_folder, open_folder_in
 from ..journal import Journal
 from ..output import Display
-from ..rank_output import RankOutput, folder_of, repeats_of
-from ..repeats import Repeats
+from ..rank_output import Outputs, RankOutput, closing, folder_of
 from ..sink import Sink
 
 
@@ -46,6 +45,7 @@ class WorkerOutputs:
     """Makes the output streams of workers, and has each go where those of its rank go.
 
     Args:
+        sinks: of stdout and stderr.
         display: what the user has asked to see.
         journal: gets the lines that are shown, too.
         folder: where output is kept, if it is.
@@ -54,42 +54,35 @@ class WorkerOutputs:
 
     def __init__(
         self,
+        sinks: Sequence[Sink],
         display: Display,
         journal: Journal,
         folder: str | None,
         files: FileWriter,
     ) -> None:
         self._display = display
-        self._journal = journal
         self._folder = folder
         self._files = files
-        self._repeats: Repeats | None = None  # once there is a sink
+        self._made = Outputs(sinks, display, journal)
         self._first = len(files.of_ranks)
         self._of_ranks = {
             (rank, stream): file for rank, mine in enumerate(files.of_ranks) for stream, file in mine.items()
         }
 
-    def new(self, worker: int, stream: str, sink: Sink) -> RankOutput:
+    def new(self, worker: int, stream: str) -> RankOutput:
         """Of a worker that has no rank yet: of those that the user has asked for, it may get none."""
-        prefixer = None
-        if not self._journal.is_alone:
-            prefixer = self._display.prefixer(worker, stream, sink.is_terminal)
         file = None
         if self._folder is not None:
             file = self._files.queued(KeptFile(self._folder, f"worker.{worker}", stream))
-        record = self._journal.record(worker, stream)
-        repeats = None
-        if stream == "stderr":
-            repeats = self._repeats = self._repeats or repeats_of(self._display, sink)
-        output = RankOutput(sink, prefixer, file, record=record, repeats=repeats)
+        output = self._made.new(worker, stream, file)
         self.name(output, worker, stream, None)
         return output
 
     def name(self, output: RankOutput, worker: int, stream: str, rank: int | None) -> None:
         """What comes from now on is that of a rank (None: of a worker)."""
         name = f"w{worker}" if rank is None else None
-        if self._repeats is not None and stream == "stderr":
-            self._repeats.name(output, rank)
+        if stream == "stderr":
+            self._made.repeats.name(output, rank)
         shown = worker if rank is None else rank
         output.relabel(self._display.label(shown, stream, output.sink.is_terminal, name))
         output.show(self._display.ranks is None or (rank is not None and self._display.shows(rank)))
@@ -110,9 +103,5 @@ class WorkerOutputs:
 
 
 def _opened(folder: str, own: str, stream: str) -> BinaryIO:
-    with contextlib.ExitStack() as stack:
-        top = open_folder(Path(folder))
-        stack.callback(os.close, top)
-        place = open_folder_in(top, own)
-        stack.callback(os.close, place)
+    with closing(open_folder(Path(folder))) as top, closing(open_folder_in(top, own)) as place:
         return open_file_in(place, stream)
