@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from . import allocations, hosts, launchers, limits, meeting
 from .allocations import Allocation
@@ -11,7 +11,8 @@ from .command_line.origins import COMMAND_LINE
 from .hosts import Host, HostsError
 
 OWN, MPI, JSRUN = "gloo", "mpi", "jsrun"
-_CHOICES = (("--include", "include"), ("--exclude", "exclude"))
+_PLACES = ("hosts", "hostfile")
+_CHOICES = ("include", "exclude")
 
 # Each of them tells an MPI launcher the hosts of its allocation.
 _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "PE_HOSTFILE", "COBALT_NODEFILE", allocations.JOB)
@@ -47,8 +48,8 @@ def place(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 
 def says_where(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
     """Whether there is anything that says how many ranks to start."""
-    names = ("num_proc", "nnodes", "nproc_per_node", "hosts", "hostfile", "min_np", "host_discovery_script")
-    return any(getattr(arguments, name) is not None for name in names) or bool(allocations.find(environ))
+    names = ("num_proc", "nnodes", "nproc_per_node", *_PLACES, "min_np", "host_discovery_script")
+    return any(_given(arguments, *names)) or bool(allocations.find(environ))
 
 
 def is_elastic(arguments: argparse.Namespace) -> bool:
@@ -81,7 +82,7 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
         hosts.check_slots(arguments.host_list, arguments.num_proc)
     else:
         _check_script(arguments.host_discovery_script)
-        if arguments.hosts is not None or arguments.hostfile is not None:
+        if any(_given(arguments, *_PLACES)):
             raise HostsError("--host-discovery-script says where to start: leave -H and --hostfile out")
         arguments.host_list = []
         arguments.num_proc = _number_at_start(arguments)
@@ -117,15 +118,11 @@ def _number_at_start(arguments: argparse.Namespace) -> int:
 
 def _refuse_elastic(arguments: argparse.Namespace) -> None:
     """What means nothing where the number of ranks is fixed. Of those of Horovod 0.28 a warning tells."""
+    for option in _given(arguments, "spares", "chaos", "preemption_signal", "preemption_file"):
+        raise HostsError(f"{option}: only in an elastic job; give --min-np, too, or leave {option} out")
     old = ("max_np", "reset_limit", "elastic_timeout", "slots_per_host", "blacklist_cooldown_range")
-    for name in (*old, "spares", "chaos", "preemption_signal", "preemption_file"):
-        if getattr(arguments, name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            if name not in old:
-                raise HostsError(
-                    f"{option}: only in an elastic job; give --min-np, too, or leave {option} out"
-                )
-            arguments.warnings.append(f"{option} has no effect: only in an elastic job; give --min-np, too")
+    for option in _given(arguments, *old):
+        arguments.warnings.append(f"{option} has no effect: only in an elastic job; give --min-np, too")
 
 
 def _check_restarts(arguments: argparse.Namespace) -> None:
@@ -141,10 +138,8 @@ def _check_restarts(arguments: argparse.Namespace) -> None:
 
 def _refuse_meeting(arguments: argparse.Namespace) -> None:
     """What means nothing where no host dials."""
-    for name in ("wait_for_hosts", "node_rank"):
-        if getattr(arguments, name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise HostsError(f"{option}: only with --rendezvous HOST:PORT, where the hosts meet")
+    for option in _given(arguments, "wait_for_hosts", "node_rank"):
+        raise HostsError(f"{option}: only with --rendezvous HOST:PORT, where the hosts meet")
 
 
 def uses_mpi(arguments: argparse.Namespace) -> bool:
@@ -154,20 +149,18 @@ def uses_mpi(arguments: argparse.Namespace) -> bool:
 
 def leaves_hosts_to_launcher(arguments: argparse.Namespace, environ: Mapping[str, str]) -> bool:
     """Whether mpirun knows the hosts itself: nobody has named any, and an allocation has some."""
-    options = (arguments.hosts, arguments.hostfile, arguments.include, arguments.exclude)
-    named = any(value is not None for value in options)
-    return not named and any(name in environ for name in _ALLOCATIONS)
+    is_named = any(_given(arguments, *_PLACES, *_CHOICES))
+    return not is_named and any(name in environ for name in _ALLOCATIONS)
 
 
 def _take_allocation(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """The hosts that a batch system gives, where the options name none. mpirun knows them itself."""
     arguments.allocation = None
-    places = ("hosts", "hostfile", "rendezvous", "host_discovery_script")
-    if any(getattr(arguments, name) is not None for name in places):
+    if any(_given(arguments, *_PLACES, "rendezvous", "host_discovery_script")):
         return
     found = allocations.find(environ)
-    chosen = any(getattr(arguments, name) is not None for _, name in _CHOICES)
-    if found is not None and (found.counts_ranks or chosen or not uses_mpi(arguments)):
+    is_chosen = any(_given(arguments, *_CHOICES))
+    if found is not None and (found.counts_ranks or is_chosen or not uses_mpi(arguments)):
         arguments.allocation = found
         arguments.origins["allocation"] = f"environment variable {found.variable}"
 
@@ -201,7 +194,7 @@ def _hosts(arguments: argparse.Namespace) -> tuple[list[Host], int]:
     else:
         _refuse_choice(arguments)
         found = [_own_host(np, per_node)]
-    if arguments.include is not None or arguments.exclude is not None:
+    if any(_given(arguments, *_CHOICES)):
         found = hosts.select(found, arguments.include, arguments.exclude or (), launchers.identity)
     hosts.check_names("-x", exports.of_hosts(arguments.env or {}), found, launchers.identity)
     return hosts.narrow(launchers.united(found), np, nnodes, per_node)
@@ -221,9 +214,8 @@ def _allocated(
 
 def _refuse_choice(arguments: argparse.Namespace) -> None:
     """What means nothing where there are no hosts to choose from."""
-    for option, name in _CHOICES:
-        if getattr(arguments, name) is not None:
-            raise HostsError(f"{option}: it chooses among hosts of -H, --hostfile or a batch system only")
+    for option in _given(arguments, *_CHOICES):
+        raise HostsError(f"{option}: it chooses among hosts of -H, --hostfile or a batch system only")
 
 
 def _own_host(np: int | None, per_node: int | None) -> Host:
@@ -235,36 +227,35 @@ def _own_host(np: int | None, per_node: int | None) -> Host:
 
 def _check_controller(arguments: argparse.Namespace) -> None:
     """Refuses options that whoever starts the ranks does not have, or warns of those of Horovod 0.28."""
-    if arguments.bind_to not in (None, values.BINDINGS[-1]) and uses_mpi(arguments):
-        raise HostsError("--bind-to: mpirun and jsrun bind ranks in their own ways: see --binding-args")
-    for name in ("gpus_per_rank", "wdir"):
-        if getattr(arguments, name) and uses_mpi(arguments):
-            option = f"--{name.replace('_', '-')}"
-            raise HostsError(f"{option}: mpirun and jsrun start ranks in their own ways; leave it out")
-    if exports.of_hosts(arguments.env or {}) and uses_mpi(arguments):
-        raise HostsError("-x HOST:NAME: mpirun and jsrun give all ranks the same variables; leave HOST out")
-    for name in ("remote_shell", "rendezvous"):
-        if getattr(arguments, name) is not None and uses_mpi(arguments):
-            option = f"--{name.replace('_', '-')}"
-            raise HostsError(f"{option}: mpirun and jsrun reach hosts in their own ways; leave it out")
-    for name, whose in (("mpi_args", "mpirun"), ("binding_args", "mpirun or jsrun")):
-        option = f"--{name.replace('_', '-')}"
-        if (
-            getattr(arguments, name) is not None
-            and not uses_mpi(arguments)
-            and not _is_overruled(arguments, name)
-        ):
-            arguments.warnings.append(f"{option} has no effect: it is for {whose}; add --mpi")
-    if arguments.controller != JSRUN:
+    if not uses_mpi(arguments):
+        for name, whose in (("mpi_args", "mpirun"), ("binding_args", "mpirun or jsrun")):
+            for option in _given(arguments, name):
+                if not _is_overruled(arguments, name):
+                    arguments.warnings.append(f"{option} has no effect: it is for {whose}; add --mpi")
         return
-    for option, name in (("-H", "hosts"), ("--hostfile", "hostfile"), *_CHOICES):
-        if getattr(arguments, name) is not None:
+    if arguments.bind_to not in (None, values.BINDINGS[-1]):
+        raise HostsError("--bind-to: mpirun and jsrun bind ranks in their own ways: see --binding-args")
+    for option, value in (("--gpus-per-rank", arguments.gpus_per_rank), ("--wdir", arguments.wdir)):
+        if value:
+            raise HostsError(f"{option}: mpirun and jsrun start ranks in their own ways; leave it out")
+    if exports.of_hosts(arguments.env or {}):
+        raise HostsError("-x HOST:NAME: mpirun and jsrun give all ranks the same variables; leave HOST out")
+    for option in _given(arguments, "remote_shell", "rendezvous"):
+        raise HostsError(f"{option}: mpirun and jsrun reach hosts in their own ways; leave it out")
+    if arguments.controller == JSRUN:
+        for option in _given(arguments, *_PLACES, *_CHOICES):
             raise HostsError(f"{option}: jsrun takes the hosts of its LSF job; leave {option} out")
-    for option, value in (("--ranks", arguments.ranks), ("--output-filename", arguments.output_filename)):
-        if value is not None:
+        for option in _given(arguments, "ranks", "output_filename"):
             raise HostsError(f"{option}: jsrun does not tell whose a line is; leave {option} out")
 
 
 def _is_overruled(arguments: argparse.Namespace, name: str) -> bool:
     """Whether a file says it for a launcher in whose place the command line has chosen another one."""
     return arguments.origins.get("controller") == COMMAND_LINE != arguments.origins[name]
+
+
+def _given(arguments: argparse.Namespace, *names: str) -> Iterator[str]:
+    """Of these options those that have a value, as one types them."""
+    for name in names:
+        if getattr(arguments, name) is not None:
+            yield "-H" if name == "hosts" else f"--{name.replace('_', '-')}"
