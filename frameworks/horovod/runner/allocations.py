@@ -1,9 +1,10 @@
 """The hosts that a batch system has given to a job, from the variables that it sets: LSF, Slurm and PBS."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .hosts import Host, HostsError
+from .hosts import Host, HostsError, lines_of
 
 JOB, HOST_FILE, HOST_LIST = "LSB_JOBID", "LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS"
 _LAUNCH_NODE = "CSM_ALLOCATION_ID"  # of systems whose jobs run their script on a node of its own
@@ -52,7 +53,7 @@ def _of_pbs(environ: Mapping[str, str]) -> Allocation | None:
     path = environ.get(_PBS_FILE)
     if not path:
         return None
-    return Allocation([Host(*each) for each in _of_file(_PBS_FILE, path).items()], _PBS_FILE)
+    return Allocation(_of_file(_PBS_FILE, path), _PBS_FILE)
 
 
 def _of_lsf(environ: Mapping[str, str]) -> Allocation | None:
@@ -63,37 +64,29 @@ def _of_lsf(environ: Mapping[str, str]) -> Allocation | None:
     if variable is None:
         return None
     text = environ[variable]
-    names = _of_file(HOST_FILE, text) if variable == HOST_FILE else _of_list(text)
-    found = list(names.items())
-    if _LAUNCH_NODE in environ and len(found) > 1 and found[0][1] == 1:
+    found = _of_file(HOST_FILE, text) if variable == HOST_FILE else _of_list(text)
+    if _LAUNCH_NODE in environ and len(found) > 1 and found[0].slots == 1:
         found = found[1:]
-    return Allocation([Host(name, slots) for name, slots in found], variable, counts_ranks=True)
+    return Allocation(found, variable, counts_ranks=True)
 
 
-def _of_file(variable: str, path: str) -> dict[str, int]:
+def _of_file(variable: str, path: str) -> list[Host]:
     """A line for each slot, which has the name of its host."""
-    slots: dict[str, int] = {}
-    try:
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                for name in line.split()[:1]:
-                    slots[name] = slots.get(name, 0) + 1
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
-        raise HostsError(f"{variable}={path}: {reason}") from None
+    where = f"{variable}={path}"
+    slots = Counter(name for line in lines_of(where, path) for name in line.split()[:1])
     if not slots:
-        raise HostsError(f"{variable}={path}: no host in it")
-    return slots
+        raise HostsError(f"{where}: no host in it")
+    return [Host(name, count) for name, count in slots.items()]
 
 
-def _of_list(text: str) -> dict[str, int]:
+def _of_list(text: str) -> list[Host]:
     """Names and numbers of slots in turns."""
     words = text.split()
-    slots: dict[str, int] = {}
-    for name, count in zip(words[::2], words[1::2], strict=False):
-        if not count.isdecimal() or len(count) > 7:
-            raise HostsError(f"{HOST_LIST}: {text[:200]!r} is no list of hosts and slots, such as 'a 4 b 4'")
-        slots[name] = slots.get(name, 0) + int(count)
-    if len(words) % 2 or not slots:
+    names, counts = words[::2], words[1::2]
+    are_counts = all(count.isdecimal() and len(count) <= 7 for count in counts)
+    if not names or len(names) != len(counts) or not are_counts:
         raise HostsError(f"{HOST_LIST}: {text[:200]!r} is no list of hosts and slots, such as 'a 4 b 4'")
-    return slots
+    slots: Counter[str] = Counter()
+    for name, count in zip(names, counts, strict=True):
+        slots[name] += int(count)
+    return [Host(name, count) for name, count in slots.items()]

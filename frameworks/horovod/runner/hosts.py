@@ -75,17 +75,21 @@ def read_hostfile(path: str) -> list[Host]:
     Raises:
         HostsError: the file cannot be read, or a line is no host.
     """
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            lines = file.read().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
-        raise HostsError(f"--hostfile {path}: {reason}") from None
     found = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines_of(f"--hostfile {path}", path), 1):
         if words := line.partition("#")[0].split():
             found.append(_of_line(f"{path}:{number}", line.strip(), words))
     return _merged(found, f'{path} has no slots; write for example "localhost slots=2"')
+
+
+def lines_of(where: str, path: str) -> list[str]:
+    """Of a file. Raises HostsError, which says ``where``, for one that cannot be read."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return file.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
+        raise HostsError(f"{where}: {reason}") from None
 
 
 def allocate(hosts: Sequence[Host], np: int) -> list[Placement]:
