@@ -110,17 +110,14 @@ class _Parts:
         )
         driver = Driver(elastic.limits, time.monotonic(), Reliability(elastic.cooldown or COOLDOWN))
         policy = self._policy = ElasticPolicy(
+            supervisor,
             driver,
             self._roster,
             self._crew,
             self._discover,
             self._discovery.next_time,
-            supervisor.say,
-            supervisor.conclude,
-            supervisor.find_stopped,
             journal,
             Notice(elastic.notice, next(filter(is_this_host, self._slots), os.uname().nodename)),
-            supervisor.leave,
             job.grace,
             elastic.chaos,
             elastic.preemption,

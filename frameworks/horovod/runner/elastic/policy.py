@@ -2,8 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from horovod.bootstrap.text import escaped
 from horovod.elastic.driver.decisions import Attempt, Decision, End, Form, GiveUp, Kill, Notify, Start
@@ -14,7 +13,9 @@ from ..ending import Exit, signal_name
 from ..journal import Journal
 from ..nodes.notice import Notice
 from ..standstill import Standstill
+from ..supervisor import Supervisor
 from .chaos import Chaos
+from .crew import Crew
 from .formation import Formation
 from .roster import Roster
 
@@ -24,62 +25,27 @@ _PASSING = 128
 _UNSTARTED_STATUS = 75  # EX_TEMPFAIL of sysexits.h: the same job can go on later
 
 
-class Crew(Protocol):
-    """Where workers are started and ended."""
-
-    def start(self, worker: int, host: str) -> None:
-        """Starts one."""
-
-    def signal(self, worker: int, number: int) -> None:
-        """Sends it a signal."""
-
-    def name(self, worker: int, rank: int | None) -> None:
-        """It has this rank from now on."""
-
-    def evidence(self, worker: int, room: int) -> list[str]:
-        """A title, and the most telling lines that a worker has written."""
-
-    def ended(self, worker: int) -> None:
-        """It has ended."""
-
-    def stop(self) -> None:
-        """Nothing more is started."""
-
-    def take_failed(self, now: float) -> list[Exit]:
-        """How workers ended that have never run, since the last call."""
-
-    def next_time(self) -> float:
-        """When to call ``take_failed`` at the latest."""
-
-
 class ElasticPolicy:
     """One job's. ``discover`` returns the hosts when they have changed since the last call, and is asked
-    each time; ``conclude`` gets the status of the job when it is over; ``say`` gets lines for people;
-    ``find_stopped`` looks which workers a signal has stopped, and returns those that are known by now.
-    ``notice`` is that of this host, with which the launcher goes: ``leave`` ends the job in good order, and
-    gets the reason. Workers of a host that is about to go have ``grace`` seconds. ``preemption``: a signal
-    that asks a worker to end, beside SIGTERM.
+    each time. ``notice`` is that of this host, with which the launcher goes. Workers of a host that is about
+    to go have ``grace`` seconds. ``preemption``: a signal that asks a worker to end, beside SIGTERM.
     """
 
     def __init__(
         self,
+        supervisor: Supervisor,
         driver: Driver,
         roster: Roster,
         crew: Crew,
         discover: Callable[[float], Mapping[str, int] | None],
         next_discovery: Callable[[], float],
-        say: Callable[[str], None],
-        conclude: Callable[[int], None],
-        find_stopped: Callable[[], Collection[int]],
         journal: Journal,
         notice: Notice,
-        leave: Callable[[str], None],
         grace: float,
         chaos: Chaos | None = None,
         preemption: int | None = None,
     ) -> None:
         self._notice = notice
-        self._leave = leave
         self._grace = grace
         self._asking = {_PASSING + signal.SIGTERM, _PASSING + (preemption or signal.SIGTERM)}
         self._chaos = chaos
@@ -88,11 +54,11 @@ class ElasticPolicy:
         self._crew = crew
         self._discover = discover
         self._next_discovery = next_discovery
-        self._say = say
-        self._conclude = conclude
-        self._standstill = Standstill(find_stopped)
+        self._supervisor = supervisor
+        self._say = supervisor.say
+        self._standstill = Standstill(supervisor.find_stopped)
         self._journal = journal
-        self._formation = Formation(roster, self._on_begin, say)
+        self._formation = Formation(roster, self._on_begin, self._say)
         self._slots: Mapping[str, int] = {}
         self._going: dict[str, float] = {}  # hosts that are about to go: when their workers are killed
         self._flapping: set[str] = set()  # hosts of which it has said that they come and go
@@ -131,7 +97,7 @@ class ElasticPolicy:
     def tend(self, now: float) -> float:
         """Hears the workers and the discovery, and acts on it."""
         if self.is_open and self._notice.look(now):
-            self._leave(f"{self._notice.path}: this host is about to go")
+            self._supervisor.leave(f"{self._notice.path}: this host is about to go")
         if not self.is_open:
             return float("inf")
         hosts = self._discover(now)
@@ -311,7 +277,7 @@ class ElasticPolicy:
         if self._chaos is not None:
             self._excuse(self._chaos, is_over=True)
         self._crew.stop()
-        self._conclude(end.status)
+        self._supervisor.conclude(end.status)
 
     def _on_begin(self, form: Form) -> None:
         before, self._places = self._places, {**self._places, **{each.worker: each for each in form.members}}
