@@ -65,7 +65,7 @@ class _Parts:
         stage.stack.callback(self._part)
         self._remotes = self._reach_hosts()
         wake = stage.loop.wake
-        self._roster = Roster(cluster.secret, self._new_store, wake, cluster.start_seconds, self._prepare)
+        self._roster = Roster(cluster.secret, self._new_store, wake, cluster.start_seconds, cluster.attach)
         stage.stack.callback(self._roster.close)
         cluster.variables[ADDRESS_VARIABLE] = self._roster.address
         self._crew = Crew(
@@ -79,12 +79,6 @@ class _Parts:
             job.reach.start_seconds or timeouts.START_SECONDS,
             wake,
         )
-
-    def _prepare(self, store: StoreServer) -> None:
-        """The store that workers talk to, before it serves."""
-        self._stage.view.attach(store)
-        if self._job.call is not None:
-            self._job.call.attach(store)
 
     def _outputs_maker(self) -> WorkerOutputs:
         output, stage = self._job.output, self._stage

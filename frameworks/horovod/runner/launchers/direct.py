@@ -125,9 +125,7 @@ class _Start:
         remotes = list(self._remotes.values()) or None
         store = self.hosts.store(self.hosts.secret, self._job.size, remotes)
         self._stage.stack.callback(store.close)
-        self._stage.view.attach(store)
-        if self._job.call is not None:
-            self._job.call.attach(store)
+        self.hosts.attach(store)
         store.watch_start(self.hosts.start_seconds, self._stage.loop.wake)
         store.start()
         self.hosts.variables |= {STORE_VARIABLE: store.address, **self._master(store.address)}

@@ -55,6 +55,7 @@ class JobHosts:
         self.status = 1
         self._job = job
         self._loop = stage.loop
+        self._view = stage.view
         self._complaints = stage.sinks[1]
         self._stack = stage.stack
         self._number = secrets.token_hex(8)
@@ -147,6 +148,12 @@ class JobHosts:
             return StoreServer(key, size, say=self.warn)
         addresses = reach.own_addresses(remotes, self.network)
         return StoreServer(key, size, "tcp", self.warn, addresses, ports=self.network.ports)
+
+    def attach(self, store: StoreServer) -> None:
+        """To the store of the job, before it serves: ranks tell there how far they are, and get ``call``."""
+        self._view.attach(store)
+        if self._job.call is not None:
+            self._job.call.attach(store)
 
     def inform(self, text: str) -> None:
         """A line for those who have asked for more."""
