@@ -318,7 +318,7 @@ def test_a_stranger_is_told_of_when_its_descriptor_is_free() -> None:
     with selectors.DefaultSelector() as selector, endpoints.connect(address, 5.0) as stranger:
         stranger.settimeout(5.0)
         gate = gatekeeper.Gatekeeper(
-            listener,
+            [listener],
             selector,
             _SECRET,
             lambda _: True,

@@ -41,10 +41,7 @@ class Linker:
         self._links: dict[tuple[int, Role], tuple[socket.socket, Keys]] = {}
         self._selector = selectors.DefaultSelector()
         self._dialler = Dialler(rank, secret, self._selector, self._reach, names, self._fail)
-        self._gates = [
-            Gatekeeper(listener, self._selector, secret, self._expects, self._admit, self._say)
-            for listener in listeners
-        ]
+        self._gate = Gatekeeper(listeners, self._selector, secret, self._expects, self._admit, self._say)
         if launcher is not None:
             self._selector.register(launcher, selectors.EVENT_READ, self._on_launcher)
 
@@ -52,8 +49,7 @@ class Linker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for gate in self._gates:
-            gate.leave()
+        self._gate.leave()
         self._dialler.close()
         for connection, _keys in self._links.values():
             connection.close()
@@ -71,12 +67,10 @@ class Linker:
             now = time.monotonic()
             if now >= deadline:
                 raise self._missing(timeout)
-            gates = (gate.next_deadline() for gate in self._gates)
-            until = min([deadline, *gates, *self._dialler.due()])
+            until = min([deadline, self._gate.next_deadline(), *self._dialler.due()])
             for key, _ in self._selector.select(max(0.0, until - now)):
                 key.data()
-            for gate in self._gates:
-                gate.expire()
+            self._gate.expire()
 
     def take_links(self) -> list[Link]:
         """Hands the sockets over, in the order of peer and role."""

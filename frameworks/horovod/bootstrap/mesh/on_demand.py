@@ -97,11 +97,10 @@ class OnDemand:
             )
             self._closing.callback(self._dialler.close)
             selector.register(wanted, selectors.EVENT_READ, self._on_wanted)
-            self._gates = []
-            for listener in self._listeners:
-                gate = Gatekeeper(listener, selector, self._secret, self._expects, self._admit, self._say)
-                self._closing.callback(gate.leave)
-                self._gates.append(gate)
+            self._gate = Gatekeeper(
+                self._listeners, selector, self._secret, self._expects, self._admit, self._say
+            )
+            self._closing.callback(self._gate.leave)
             thread = threading.Thread(target=self._serve, args=(selector,), name=_THREAD, daemon=True)
             thread.start()
             self._thread = thread
@@ -146,13 +145,11 @@ class OnDemand:
 
     def _step(self, selector: selectors.BaseSelector) -> None:
         self._dialler.advance()
-        gates = (gate.next_deadline() for gate in self._gates)
-        until = min([*self._awaited.values(), *gates, *self._dialler.due()], default=_FOREVER)
+        until = min([self._gate.next_deadline(), *self._awaited.values(), *self._dialler.due()])
         left = None if until == _FOREVER else max(0.0, until - time.monotonic())
         for key, _ in selector.select(left):
             key.data()
-        for gate in self._gates:
-            gate.expire()
+        self._gate.expire()
         now = time.monotonic()
         for peer, role in [awaited for awaited, end in self._awaited.items() if end <= now]:
             self._miss(peer, role)

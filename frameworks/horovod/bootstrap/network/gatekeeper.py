@@ -2,14 +2,15 @@
 
 A connection that is not authenticated costs one descriptor and at most one small frame of memory, for at
 most HANDSHAKE_SECONDS until it says who it is, and then PROOF_SECONDS; there are at most UNPROVEN_LIMIT of
-them. A newcomer beyond the limit displaces the oldest: an honest peer needs milliseconds, so a crowd of idle
-connections cannot keep it out.
+them for each socket that listens. A newcomer beyond the limit displaces the oldest: an honest peer needs
+milliseconds, so a crowd of idle connections cannot keep it out.
 """
 
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ..errors import AuthenticationError, TooEarlyError
@@ -70,8 +71,7 @@ class _Unproven(NamedTuple):
 
 
 class Gatekeeper:
-    """One listening socket in a caller's selector, whose registered data are callables to be called when
-    ready.
+    """Listening sockets in a caller's selector, whose registered data are callables to be called when ready.
 
     ``admit`` receives each authenticated connection (non-blocking) and owns it. ``refusals`` counts those
     turned away, and tells ``say`` of them.
@@ -79,7 +79,7 @@ class Gatekeeper:
 
     def __init__(
         self,
-        listener: socket.socket,
+        listeners: Sequence[socket.socket],
         selector: selectors.BaseSelector,
         secret: bytes,
         policy: Policy,
@@ -87,13 +87,14 @@ class Gatekeeper:
         say: Say,
     ) -> None:
         self.refusals = Refusals(say)
-        self._listener = listener
+        self._listeners = listeners
         self._selector = selector
         self._secret = secret
         self._policy = policy
         self._admit = admit
         self._unproven: dict[socket.socket, _Unproven] = {}  # oldest first
-        selector.register(listener, selectors.EVENT_READ, self._on_connection)
+        for listener in listeners:
+            selector.register(listener, selectors.EVENT_READ, partial(self._on_connection, listener))
 
     def next_deadline(self) -> float:
         """When ``expire`` has something to do (monotonic seconds; infinity when nobody waits)."""
@@ -106,19 +107,21 @@ class Gatekeeper:
             self._drop(connection, f"it did not prove itself within {peer.seconds:g} s")
 
     def close(self) -> None:
-        """Closes the listener and everybody who is not admitted."""
+        """Closes the listeners and everybody who is not admitted."""
         self.leave()
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
 
     def leave(self) -> None:
-        """Lets go of the listener, and closes everybody who is not admitted."""
+        """Lets go of the listeners, and closes everybody who is not admitted."""
         for connection in list(self._unproven):
             self._release(connection)
-        self._selector.unregister(self._listener)
+        for listener in self._listeners:
+            self._selector.unregister(listener)
 
-    def _on_connection(self) -> None:
+    def _on_connection(self, listener: socket.socket) -> None:
         try:
-            connection = endpoints.accept(self._listener)
+            connection = endpoints.accept(listener)
         except PermissionError as error:
             self.refusals.add(str(error), "another user")
             return
@@ -127,7 +130,7 @@ class Gatekeeper:
             return
         if connection is None:
             return
-        if len(self._unproven) >= UNPROVEN_LIMIT:
+        if len(self._unproven) >= UNPROVEN_LIMIT * len(self._listeners):
             self._drop(next(iter(self._unproven)), "too many connections that do not prove themselves")
         acceptor = Acceptor(self._secret, self._policy)
         self._unproven[connection] = _Unproven(acceptor, time.monotonic(), endpoints.origin(connection))

@@ -96,10 +96,8 @@ class StoreServer:
         self._selector = selectors.DefaultSelector()
         self._wake_receive, self._wake_send = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.address = ",".join(address for _, address in listeners)
-        self._gates = [
-            Gatekeeper(listener, self._selector, secret, self._expects, self._admit, say)
-            for listener, _ in listeners
-        ]
+        sockets = [listener for listener, _ in listeners]
+        self._gate = Gatekeeper(sockets, self._selector, secret, self._expects, self._admit, say)
         self._selector.register(self._wake_receive, selectors.EVENT_READ, self._on_wake)
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="horovod-store", daemon=True)
@@ -153,7 +151,7 @@ class StoreServer:
     @property
     def dropped(self) -> int:
         """Connections turned away so far."""
-        return sum(gate.refusals.count for gate in self._gates)
+        return self._gate.refusals.count
 
     def verdicts(self, ended: Collection[int], seconds: float) -> list[Verdict]:
         """What the ranks hold for the cause of the job's end, in the order in which they said so.
@@ -189,8 +187,7 @@ class StoreServer:
         self._wake()
         if self._thread.ident is not None:
             self._thread.join()
-        for gate in self._gates:
-            gate.close()
+        self._gate.close()
         for client in list(self._clients.values()):
             client.connection.close()
         self._selector.close()
@@ -207,13 +204,12 @@ class StoreServer:
 
     def _serve(self) -> None:
         while not self._closing:
-            times = [gate.next_deadline() for gate in self._gates]
-            deadline = min(self._arrivals.deadline, self._waits.next_deadline(), *times)
+            times = self._gate.next_deadline(), self._arrivals.deadline, self._waits.next_deadline()
+            deadline = min(times)
             timeout = None if deadline == float("inf") else max(0.0, deadline - time.monotonic())
             for key, _ in self._selector.select(timeout):
                 key.data()
-            for gate in self._gates:
-                gate.expire()
+            self._gate.expire()
             self._answer_all(self._waits.expired(time.monotonic()))
             self._expire_start()
 

@@ -113,10 +113,8 @@ class Joining:
         self._strangers: dict[SealedConnection, float] = {}  # until when each has to apply
         listeners = endpoints.listen_at(hosts, range(port, port + 1))
         self.address = ",".join(address for _, address in listeners)
-        self._gates = [
-            Gatekeeper(listener, loop.selector, key(secret), _is_agent, self._admit, say)
-            for listener, _ in listeners
-        ]
+        sockets = [listener for listener, _ in listeners]
+        self._gate = Gatekeeper(sockets, loop.selector, key(secret), _is_agent, self._admit, say)
         loop.attendants.append(self)
 
     @property
@@ -132,8 +130,7 @@ class Joining:
 
     def tend(self, now: float) -> float:
         """Drops those who do not say who they are, and lets the others know that somebody is here."""
-        for gate in self._gates:
-            gate.expire()
+        self._gate.expire()
         for connection in [each for each, deadline in self._strangers.items() if now >= deadline]:
             self._drop(connection)
         if now >= self._shows_life_at:
@@ -143,7 +140,7 @@ class Joining:
         return min(
             self._shows_life_at if self._ways else _NEVER,
             *self._strangers.values(),
-            *(gate.next_deadline() for gate in self._gates),
+            self._gate.next_deadline(),
         )
 
     def part(self, status: int, seconds: float) -> None:
@@ -161,8 +158,7 @@ class Joining:
         """Listens no more."""
         if self in self._loop.attendants:
             self._loop.attendants.remove(self)
-            for gate in self._gates:
-                gate.close()
+            self._gate.close()
             for connection in list(self._strangers):
                 self._drop(connection)
 
