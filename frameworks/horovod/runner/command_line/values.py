@@ -2,9 +2,12 @@
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from horovod.bootstrap.paths import absolute
+
+_Value = TypeVar("_Value")
 
 AUTO = "auto"
 BINDINGS = ("core", "numa", "none")
@@ -60,23 +63,29 @@ def address(text: str) -> str:
     """Host and port, such as node1:29500."""
     from .. import meeting
 
-    return _read_by(meeting.split, text)
+    _read_by(meeting.split, text)
+    return text
 
 
 def metrics(text: str) -> str:
     """Where a job tells how far it is: a port, HOST:PORT or a file; several with commas between."""
     from ..progress import places
 
-    return _read_by(places.parse, text)
+    _read_by(places.parse, text)
+    return text
 
 
-def _read_by(parse: Callable[[str], object], text: str) -> str:
-    """The text, which ``parse`` can read later."""
+def _read_by(parse: Callable[[str], _Value], text: str) -> _Value:
     try:
-        parse(text)
-        return text
+        return parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _one_of(names: Sequence[str], text: str) -> str:
+    if text not in names:
+        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(names)}")
+    return text
 
 
 def place(text: str) -> int | str:
@@ -161,18 +170,14 @@ def level(text: str) -> str:
 
 def binding(text: str) -> str:
     """What ranks are bound to."""
-    if text not in BINDINGS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(BINDINGS)}")
-    return text
+    return _one_of(BINDINGS, text)
 
 
 def shell(text: str) -> str:
     """A shell that can complete options."""
     from .completion import SHELLS
 
-    if text not in SHELLS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(SHELLS)}")
-    return text
+    return _one_of(SHELLS, text)
 
 
 def host_names(text: str) -> list[str]:
@@ -199,28 +204,19 @@ def remote_shell(text: str) -> str:
     """A command that runs a program on the host ``{host}``."""
     from ..nodes import remote_shell as shells
 
-    try:
-        shells.parse(text)
-        return text
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    _read_by(shells.parse, text)
+    return text
 
 
 def preemption_signal(text: str) -> str:
     """A signal that can ask a worker to end, by its name without SIG."""
     from horovod.elastic.asking import signal_named
 
-    try:
-        return signal_named(text).name.removeprefix("SIG")
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return _read_by(signal_named, text).name.removeprefix("SIG")
 
 
 def chaos(text: str) -> object:
     """Faults that are to be brought about."""
     from ..elastic import chaos as faults  # only for those who need it: the help is to be quick
 
-    try:
-        return faults.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return _read_by(faults.parse, text)
