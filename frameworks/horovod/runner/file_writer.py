@@ -145,7 +145,7 @@ class FileWriter:
         self._complaints.flush(_TOLD_SECONDS)
 
     def _complain(self, why: str) -> None:
-        self._complaints.put(f"horovodrun: warning: {why}; no more is kept there\n".encode())
+        self._complaints.say(f"warning: {why}; no more is kept there")
 
 
 class QueuedFile:

@@ -70,6 +70,10 @@ class Sink:
             self._queued += len(data)
             self._changed.notify()
 
+    def say(self, text: str, owner: object | None = None) -> None:
+        """A line of the launcher's own; one with an ``owner`` is no event, and is shown in any case."""
+        self.put(f"horovodrun: {text}\n".encode(errors="replace"), owner)
+
     def shows_bar_beside(self, owner: object) -> bool:
         """Whether another's progress bar is on the last line of a terminal, and has just moved."""
         with self._changed:

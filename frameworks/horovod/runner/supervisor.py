@@ -235,7 +235,7 @@ class Supervisor:
 
     def say(self, text: str) -> None:
         """Writes a line among the launcher's own."""
-        self._sinks[1].put(f"horovodrun: {text}\n".encode())
+        self._sinks[1].say(text)
 
     def _step(self, until: float) -> None:
         """Waits for events, at most until ``until``, and handles them."""
@@ -328,10 +328,8 @@ class Supervisor:
         sinks = [*self._sinks, *([] if self._journal.sink is None else [self._journal.sink])]
         self._attend(lambda: not all(sink.is_idle for sink in sinks), end, patience)
         if not self._sinks[0].is_idle and patience < end:
-            self._sinks[1].put(
-                b"horovodrun: warning: nobody reads stdout: at least %d bytes of output are lost\n"
-                % self._sinks[0].queued
-            )
+            lost = self._sinks[0].queued
+            self.say(f"warning: nobody reads stdout: at least {lost} bytes of output are lost")
         # What is said last reaches its reader even when another output is stuck.
         self._attend(lambda: not self._sinks[1].is_idle, time.monotonic() + _LAST_OUTPUT_SECONDS, patience)
         return status or self._loss()

@@ -158,19 +158,16 @@ class JobHosts:
     def inform(self, text: str) -> None:
         """A line for those who have asked for more."""
         if is_logged("info", self.environment):
-            self._say("info", escaped(text))
+            self._complaints.say(f"info: {escaped(text)}")
 
     def warn(self, text: str) -> None:
         """A line for people."""
-        self._say("warning", text)
+        self._complaints.say(f"warning: {text}")
 
     def tell(self, text: str) -> None:
         """A line for those who look on, or have asked for more: what is started."""
         if self._job.output.is_verbose or self._complaints.is_terminal:
-            self._complaints.put(f"horovodrun: {text}\n".encode())
-
-    def _say(self, level: str, text: str) -> None:
-        self._complaints.put(f"horovodrun: {level}: {text}\n".encode())
+            self._complaints.say(text)
 
     def _joined(self, host: str) -> "Joined | None":
         return None if self.welcome is None else self.welcome.joining.way(host)

@@ -124,7 +124,7 @@ def _launch(job: Job, opened: Opened, supervise: Supervise) -> int:
             return USAGE_STATUS
         try:
             for text in job.warnings:
-                sinks[1].put(f"horovodrun: warning: {escaped(text)}\n".encode())
+                sinks[1].say(f"warning: {escaped(text)}")
             loop = Loop(signals, Children())
             stack.callback(loop.close)
             journal.view = view = View()
@@ -153,8 +153,7 @@ def _let_see(
     if output.metrics:
         from ..progress import metrics  # only for those who need it: a job starts quickly
 
-        say = sinks[1].put
-        metrics.tell(output.metrics, view, loop, lambda text: say(f"horovodrun: {text}\n".encode()), stack)
+        metrics.tell(output.metrics, view, loop, sinks[1].say, stack)
 
 
 def _close(job: Job, seconds: float, status: int, notes: Sequence[str], sink: Sink) -> None:
@@ -162,7 +161,7 @@ def _close(job: Job, seconds: float, status: int, notes: Sequence[str], sink: Si
     what = [f"status {status}"] if status else []
     what += [f"{job.size} rank{'s' if job.size > 1 else ''}", _duration(seconds), *notes]
     what += [f"output in {job.output.folder}"] if job.output.folder else []
-    sink.put(f"horovodrun: {escaped(', '.join(what))}\n".encode(errors="replace"), owner=sink)
+    sink.say(escaped(", ".join(what)), owner=sink)
     sink.flush(_READER_SECONDS)
 
 
@@ -214,8 +213,7 @@ def _journal(
 
 def _tell_loss(sink: Sink, name: str, reason: str) -> None:
     """To people even where the launcher's words are events, which may be what is lost."""
-    text = f"horovodrun: warning: {escaped(name)}: {reason}; the rest of the output is lost\n"
-    sink.put(text.encode(errors="replace"), owner=sink)
+    sink.say(f"warning: {escaped(name)}: {reason}; the rest of the output is lost", owner=sink)
 
 
 def _open_standard_streams() -> None:

@@ -19,7 +19,6 @@ from ..nodes.guardian import Guardian
 from ..nodes.rank_process import threads
 from ..output import Display
 from ..rank_output import outputs_of
-from ..sink import Sink
 from ..supervisor import Supervisor
 from . import jsrun, launchers
 from .node import LauncherNode
@@ -58,12 +57,14 @@ def _supervise(job: Job, launcher: OtherLauncher, stage: Stage) -> int:
     marker = secrets.token_hex(8)
     environment = {**launcher_environment(os.environ, job.variables), _MARKER: marker}
     way = _way(launcher, _job(job, launcher, environment))
-    guardian = Guardian(f"{_MARKER}={marker}", loop.children, lambda text: _warn(sinks[1], text))
+    guardian = Guardian(
+        f"{_MARKER}={marker}", loop.children, lambda text: sinks[1].say(f"warning: {escaped(text)}")
+    )
     stack.callback(guardian.dismiss)
     stack.callback(loop.children.kill_strays)
     if job.output.is_verbose or sinks[1].is_terminal:
         line = escaped(shlex.join(way.start.words)) if job.output.is_verbose else f"{job.size} ranks"
-        sinks[1].put(f"horovodrun: {way.name}: {line}\n".encode())
+        sinks[1].say(f"{way.name}: {line}")
     stdin_rank = job.work.stdin_rank
     display = Display(job.output.has_time, job.output.ranks, stdin_rank, job.output.has_prefix)
     outputs = outputs_of(job.size, sinks, display, stage.files.of_ranks, stage.journal)
@@ -87,10 +88,6 @@ def _supervise(job: Job, launcher: OtherLauncher, stage: Stage) -> int:
     whole = {**environment, **way.start.environment}
     node.start_one(0, way.start.words, whole, stdin_rank is not None)
     return supervisor.run([node])
-
-
-def _warn(sink: Sink, text: str) -> None:
-    sink.put(f"horovodrun: warning: {escaped(text)}\n".encode())
 
 
 def _way(other: OtherLauncher, job: Order) -> _Way:
