@@ -61,14 +61,9 @@ class Desk:
     """A crew, and all that it is given."""
 
     def __init__(self, sink: Sink) -> None:
-        self.nodes: list[Any] = []
-        self.outputs: dict[tuple[int, str], RankOutput] = {}
         self.error: OSError | None = None
         self.wakes = 0
         self.crew = Crew(
-            self.nodes,
-            [],
-            self.outputs,
             lambda host: (Host(host, self.error),) * 2,
             Outputs(sink),  # type: ignore[arg-type]
             lambda node: None,
@@ -92,9 +87,9 @@ def desk() -> Iterator[Desk]:
 
 def test_a_job_that_ends_does_not_wait_for_hosts_that_are_being_reached(desk: Desk) -> None:
     desk.crew.start(0, "far")
-    assert not any(output.is_ended for output in desk.outputs.values())
+    assert not any(output.is_ended for output in desk.crew.outputs.values())
     desk.crew.stop()
-    assert all(output.is_ended for output in desk.outputs.values())
+    assert all(output.is_ended for output in desk.crew.outputs.values())
     assert desk.crew.take_failed(1e9) == [] and desk.crew.next_time() == float("inf")
 
 
@@ -104,19 +99,19 @@ def test_where_ssh_cannot_be_started_the_worker_has_failed(desk: Desk) -> None:
     assert desk.wakes
     (exit,) = desk.crew.take_failed(0.0)
     assert exit.rank == 0 and "Too many open files" in exit.lost
-    assert desk.nodes == []
+    assert desk.crew.nodes == []
     desk.crew.signal(0, 9)  # nobody gets it
 
 
 def test_a_host_that_is_reached_again_and_again_has_one_node(desk: Desk) -> None:
     for worker in range(5):
         desk.crew.start(worker, "far")
-        (node,) = desk.nodes
+        (node,) = desk.crew.nodes
         assert not node.is_closed
         node._is_lost = True
         desk.crew._forget("far")
     desk.crew.start(5, "far")
-    assert node.is_closed and desk.nodes != [node] and len(desk.nodes) == 1
+    assert node.is_closed and desk.crew.nodes != [node] and len(desk.crew.nodes) == 1
 
 
 def test_what_workers_wrote_is_forgotten_after_a_while(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +121,11 @@ def test_what_workers_wrote_is_forgotten_after_a_while(desk: Desk, monkeypatch: 
         desk.crew.start(worker, "far")
     for worker in (5, 4, 3, 2, 1, 0, 6, 7):
         for name in STREAMS:
-            desk.outputs[worker, name].feed(b"last words of %d\n" % worker)
+            desk.crew.outputs[worker, name].feed(b"last words of %d\n" % worker)
             if worker != held:
-                desk.outputs[worker, name].end()
+                desk.crew.outputs[worker, name].end()
         desk.crew.ended(worker)
-    assert {worker for worker, _ in desk.outputs} == {1, 0, 6, 7, 8, 9}
+    assert {worker for worker, _ in desk.crew.outputs} == {1, 0, 6, 7, 8, 9}
     assert desk.crew.evidence(5, 4) == []
     assert desk.crew.evidence(0, 4) == ["the last lines of worker 0 on stderr:", "  last words of 0"]
 

@@ -1,7 +1,7 @@
 """The workers of an elastic job: on this host, or on others by an agent that ssh starts there."""
 
 import time
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 
 from horovod.bootstrap.start_settings import WORKER_VARIABLE
 
@@ -21,8 +21,8 @@ _KEPT = 16  # of workers that have ended, what they wrote; of older ones it is f
 
 
 class Crew:
-    """Starts, ends and names workers. ``nodes``, ``hosts`` (by worker) and ``outputs`` are the supervisor's,
-    and grow.
+    """Starts, ends and names workers. ``nodes``, ``hosts`` (by worker) and ``outputs`` are what a supervisor
+    takes, and grow.
 
     Args:
         maker: makes the entries of ``outputs``.
@@ -33,9 +33,6 @@ class Crew:
 
     def __init__(
         self,
-        nodes: MutableSequence[Node],
-        hosts: MutableSequence[str],
-        outputs: dict[tuple[int, str], RankOutput],
         new_node: NewNode,
         maker: WorkerOutputs,
         begin: Callable[[RemoteNode], None],
@@ -43,9 +40,9 @@ class Crew:
         seconds: float,
         wake: Callable[[], None],
     ) -> None:
-        self._nodes = nodes
-        self._hosts = hosts
-        self._outputs = outputs
+        self.nodes: list[Node] = []
+        self.hosts: list[str] = []
+        self.outputs: dict[tuple[int, str], RankOutput] = {}
         self._new_node = new_node
         self._maker = maker
         self._begin = begin
@@ -61,10 +58,10 @@ class Crew:
 
     def start(self, worker: int, host: str) -> None:
         """Starts a worker. One that cannot be started ends at once: see ``take_failed``."""
-        assert worker == len(self._hosts)
-        self._hosts.append(host)
+        assert worker == len(self.hosts)
+        self.hosts.append(host)
         for name in STREAMS:
-            self._outputs[worker, name] = self._maker.new(worker, name)
+            self.outputs[worker, name] = self._maker.new(worker, name)
         node = self._node(host)
         if host in self._pending:
             self._pending[host].append(worker)
@@ -73,7 +70,7 @@ class Crew:
 
     def signal(self, worker: int, number: int) -> None:
         """Sends a signal to one."""
-        host = self._hosts[worker]
+        host = self.hosts[worker]
         if worker in self._pending.get(host, []):
             self._pending[host].remove(worker)
             self._fail(worker, "", 128 + number)
@@ -83,13 +80,13 @@ class Crew:
     def name(self, worker: int, rank: int | None) -> None:
         """What a worker writes from now on is that of a rank."""
         for stream in STREAMS:
-            self._maker.name(self._outputs[worker, stream], worker, stream, rank)
+            self._maker.name(self.outputs[worker, stream], worker, stream, rank)
 
     def evidence(self, worker: int, room: int) -> list[str]:
         """A title, and the most telling lines that a worker has written, ``room`` at most."""
         if worker not in self._gone:
             return []
-        stdout, stderr = (self._outputs[worker, name].tail for name in STREAMS)
+        stdout, stderr = (self.outputs[worker, name].tail for name in STREAMS)
         title, lines = evidence(worker, room, stdout, stderr, "worker")
         return [title, *(f"  {line}" for line in lines)] if lines else []
 
@@ -104,10 +101,10 @@ class Crew:
         """A worker has ended. What it wrote is kept for a while: a report may show it."""
         self._gone.append(worker)
         for old in self._gone[:-_KEPT]:
-            if all(self._outputs[old, name].is_ended for name in STREAMS):
+            if all(self.outputs[old, name].is_ended for name in STREAMS):
                 self._gone.remove(old)
                 for name in STREAMS:
-                    del self._outputs[old, name]
+                    del self.outputs[old, name]
 
     def stop(self) -> None:
         """Nothing more is started: not on hosts either that are still being reached."""
@@ -123,12 +120,12 @@ class Crew:
         node = self._by_host.get(host)
         if node is not None and node.is_lost:  # another one, by a new login
             node.close()
-            self._nodes.remove(node)
+            self.nodes.remove(node)
             node = None
         if node is None:
             node, remote = self._new_node(host)
             self._by_host[host] = node
-            self._nodes.append(node)
+            self.nodes.append(node)
             if remote is not None and remote.greeting is not None:
                 self._begin(remote)
             elif remote is not None:
@@ -155,7 +152,7 @@ class Crew:
             why = node.failure or f"{host}: no agent came up within {self._seconds:g} s"
             node.close()
             del self._by_host[host]
-            self._nodes.remove(node)
+            self.nodes.remove(node)
             for worker in self._forget(host):
                 self._fail(worker, why, _START_STATUS)
         elif node.wants_to_dial(now):
@@ -167,7 +164,7 @@ class Crew:
 
     def _start_on(self, node: Node, worker: int) -> None:
         try:
-            host = self._hosts[worker]
+            host = self.hosts[worker]
             own = {WORKER_VARIABLE: str(worker), "HOROVOD_HOSTNAME": host, "PYTHONUNBUFFERED": "1"}
             node.start_worker(worker, own, max(1, self._slots(host)))
         except OSError as error:
@@ -180,4 +177,4 @@ class Crew:
 
     def _end_outputs(self, worker: int) -> None:
         for name in STREAMS:
-            self._outputs[worker, name].end()
+            self.outputs[worker, name].end()

@@ -21,7 +21,6 @@ from ..nodes.notice import Notice
 from ..nodes.remote import RemoteNode
 from ..outline import elastic_outline
 from ..output import Display
-from ..rank_output import RankOutput
 from ..supervisor import Supervisor
 from .crew import Crew
 from .discovery import Discovery, HostDiscovery
@@ -37,13 +36,7 @@ def launch(job: Job, elastic: Elastic) -> int:
     """Runs an elastic job and returns its status. A function, of ``job.call``, has a result on each worker
     that does its work to the end.
     """
-
-    def supervise(runnable: Job, stage: Stage) -> int:
-        parts = _Parts(runnable, elastic, stage)
-        stage.journal.start(runnable.work.command, [])
-        return parts.run()
-
-    return setup.launch(job, supervise)
+    return setup.launch(job, lambda runnable, stage: _Parts(runnable, elastic, stage).run())
 
 
 class _Parts:
@@ -56,29 +49,24 @@ class _Parts:
         self._cluster = cluster = JobHosts(job, stage, {"HOROVOD_ELASTIC": "1"})
         if elastic.preemption is not None:
             stage.loop.catch(elastic.preemption)
-        self._hosts: list[str] = []  # by worker
-        self._nodes: list[Node] = []
-        self._outputs: dict[tuple[int, str], RankOutput] = {}
         self._slots = {host.name: host.slots for host in job.hosts}
         self._discovery = self._new_discovery()
         self._may_grow = elastic.script is not None or cluster.welcome is not None
-        stage.stack.callback(self._part)
-        self._remotes = self._reach_hosts()
-        wake = stage.loop.wake
-        self._roster = Roster(cluster.secret, self._new_store, wake, cluster.start_seconds, cluster.attach)
-        stage.stack.callback(self._roster.close)
-        cluster.variables[ADDRESS_VARIABLE] = self._roster.address
         self._crew = Crew(
-            self._nodes,
-            self._hosts,
-            self._outputs,
             self._new_node,
             self._outputs_maker(),
             self._begin,
             lambda host: self._slots.get(host, 1),
             job.reach.start_seconds or timeouts.START_SECONDS,
-            wake,
+            stage.loop.wake,
         )
+        stage.stack.callback(self._part)
+        self._remotes = self._reach_hosts()
+        self._roster = Roster(
+            cluster.secret, self._new_store, stage.loop.wake, cluster.start_seconds, cluster.attach
+        )
+        stage.stack.callback(self._roster.close)
+        cluster.variables[ADDRESS_VARIABLE] = self._roster.address
 
     def _outputs_maker(self) -> WorkerOutputs:
         output, stage = self._job.output, self._stage
@@ -90,12 +78,13 @@ class _Parts:
     def run(self) -> int:
         """Until the job is over."""
         job, elastic, journal = self._job, self._elastic, self._stage.journal
+        journal.start(job.work.command, [])
         self._tell()
         supervisor = self._supervisor = Supervisor(
             self._stage.loop,
             self._stage.sinks,
-            self._outputs,
-            self._hosts,
+            self._crew.outputs,
+            self._crew.hosts,
             self._roster,
             job.output.is_verbose,
             ending=job.ending(),
@@ -116,7 +105,7 @@ class _Parts:
             elastic.chaos,
             elastic.preemption,
         )
-        status = self._cluster.status = supervisor.run(self._nodes, policy)
+        status = self._cluster.status = supervisor.run(self._crew.nodes, policy)
         self._stage.notes.append(f"{driver.generation} generation{'s' if driver.generation != 1 else ''}")
         if job.call is not None:
             job.call.ranks = policy.culprit() or policy.ranks()
@@ -162,7 +151,7 @@ class _Parts:
         """Where more hosts may come, by any network, none are told."""
         if self._may_grow:
             return []
-        now = [node for node in self._nodes if isinstance(node, RemoteNode)]
+        now = [node for node in self._crew.nodes if isinstance(node, RemoteNode)]
         return [*now, *(node for node in self._remotes if node not in now)]
 
     def _new_node(self, host: str) -> tuple[Node, RemoteNode | None]:
@@ -176,7 +165,7 @@ class _Parts:
     def _part(self) -> None:
         if self._cluster.welcome is not None:
             self._cluster.welcome.part(self._cluster.status)
-        for node in self._nodes:
+        for node in self._crew.nodes:
             if isinstance(node, RemoteNode):
                 node.close()
 
