@@ -114,7 +114,8 @@ class _Parts:
     def _tell(self) -> None:
         """Says what is started, as other jobs do: the first ranks take their time to come."""
         limits = self._elastic.limits
-        self._cluster.tell(elastic_outline(limits.ranks, limits.fewest, limits.spares))
+        numbers = limits.ranks, limits.fewest, limits.spares
+        setup.tell(self._job, self._stage, lambda: elastic_outline(*numbers))
 
     def _discover(self, now: float) -> Mapping[str, int] | None:
         found = self._discovery.tend(now)

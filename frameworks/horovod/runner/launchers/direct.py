@@ -19,8 +19,7 @@ from ..nodes.node import Node
 from ..nodes.remote import RemoteNode
 from ..nodes.replies import Greeting
 from ..outline import outline
-from ..output import Display
-from ..rank_output import open_files, outputs_of
+from ..rank_output import open_files
 from ..supervisor import Supervisor
 from . import is_this_host, setup
 from .job_hosts import JobHosts
@@ -59,27 +58,12 @@ def _supervise_once(job: Job, stage: Stage, number: int) -> tuple[Supervisor, in
     start.reach_hosts()
     store = start.serve()
     start.tell()
-    stdin_rank = job.work.stdin_rank
-    display = Display(job.output.has_time, job.output.ranks, stdin_rank, job.output.has_prefix)
-    outputs = outputs_of(job.size, stage.sinks, display, stage.files.of_ranks, stage.journal)
     hosts = [host for host, places in start.by_node() for _ in places]
     if number == 1:
         stage.journal.start(job.work.command, hosts)
     else:
         stage.journal.restart(number - 1)
-    supervisor = Supervisor(
-        stage.loop,
-        stage.sinks,
-        outputs,
-        hosts,
-        store,
-        job.output.is_verbose,
-        None if job.call is None else job.call.on_failure,
-        job.ending(),
-        stage.journal,
-        reads_terminal=stdin_rank is not None,
-        may_restart=number <= job.restarts,
-    )
+    supervisor = setup.supervisor(job, stage, hosts, store, may_restart=number <= job.restarts)
     status = start.hosts.status = supervisor.run(start.start(supervisor))
     return supervisor, status
 
@@ -133,7 +117,8 @@ class _Start:
 
     def tell(self) -> None:
         """Says what is started, and warns of what will be slow."""
-        self.hosts.tell(outline(self.placements, {**os.environ, **self.hosts.variables}))
+        environment = {**os.environ, **self.hosts.variables}
+        setup.tell(self._job, self._stage, lambda: outline(self.placements, environment))
         if crowding := limits.crowding(sum(is_this_host(place.host) for place in self.placements)):
             self.hosts.warn(crowding)
 

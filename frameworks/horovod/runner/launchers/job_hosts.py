@@ -164,11 +164,6 @@ class JobHosts:
         """A line for people."""
         self._complaints.say(f"warning: {text}")
 
-    def tell(self, text: str) -> None:
-        """A line for those who look on, or have asked for more: what is started."""
-        if self._job.output.is_verbose or self._complaints.is_terminal:
-            self._complaints.say(text)
-
     def _joined(self, host: str) -> "Joined | None":
         return None if self.welcome is None else self.welcome.joining.way(host)
 

@@ -21,11 +21,13 @@ from ..nodes.children import Children
 from ..nodes.loop import Loop
 from ..nodes.rank_process import CommandError, runnable
 from ..nodes.reach import ReachError
+from ..output import Display
 from ..progress import serving
 from ..progress.view import View
-from ..rank_output import FILES_OF_A_RANK, open_files
+from ..rank_output import FILES_OF_A_RANK, open_files, outputs_of
 from ..signals import SignalQueue, stay_in_foreground
 from ..sink import Sink
+from ..supervisor import Supervisor, Testimony
 from . import is_this_host
 
 USAGE_STATUS = 2
@@ -96,6 +98,33 @@ def _load(job: Job) -> limits.Load:
             hosts += 1
     files = (FILES_OF_A_RANK if job.output.folder else 0) + bool(job.output.metrics)
     return limits.Load(own, job.size - own, hosts, files)
+
+
+def supervisor(
+    job: Job, stage: Stage, hosts: Sequence[str], testimony: Testimony, may_restart: bool = False
+) -> Supervisor:
+    """Of ranks that are the same from the start of a job to its end; ``hosts`` are theirs."""
+    output, stdin_rank = job.output, job.work.stdin_rank
+    display = Display(output.has_time, output.ranks, stdin_rank, output.has_prefix)
+    return Supervisor(
+        stage.loop,
+        stage.sinks,
+        outputs_of(job.size, stage.sinks, display, stage.files.of_ranks, stage.journal),
+        hosts,
+        testimony,
+        output.is_verbose,
+        None if job.call is None else job.call.on_failure,
+        job.ending(),
+        stage.journal,
+        reads_terminal=stdin_rank is not None,
+        may_restart=may_restart,
+    )
+
+
+def tell(job: Job, stage: Stage, what: Callable[[], str]) -> None:
+    """Says what is started to those who look on or have asked for more."""
+    if job.output.is_verbose or stage.sinks[1].is_terminal:
+        stage.sinks[1].say(what())
 
 
 def complain(message: str) -> None:

@@ -17,9 +17,6 @@ from ..launchers import is_this_host, setup
 from ..launchers.setup import Stage
 from ..nodes.guardian import Guardian
 from ..nodes.rank_process import threads
-from ..output import Display
-from ..rank_output import outputs_of
-from ..supervisor import Supervisor
 from . import jsrun, launchers
 from .node import LauncherNode
 from .order import LauncherError, Order, Start, exported_names, launcher_environment
@@ -62,31 +59,18 @@ def _supervise(job: Job, launcher: OtherLauncher, stage: Stage) -> int:
     )
     stack.callback(guardian.dismiss)
     stack.callback(loop.children.kill_strays)
-    if job.output.is_verbose or sinks[1].is_terminal:
-        line = escaped(shlex.join(way.start.words)) if job.output.is_verbose else f"{job.size} ranks"
-        sinks[1].say(f"{way.name}: {line}")
-    stdin_rank = job.work.stdin_rank
-    display = Display(job.output.has_time, job.output.ranks, stdin_rank, job.output.has_prefix)
-    outputs = outputs_of(job.size, sinks, display, stage.files.of_ranks, stage.journal)
+    what = escaped(shlex.join(way.start.words)) if job.output.is_verbose else f"{job.size} ranks"
+    setup.tell(job, stage, lambda: f"{way.name}: {what}")
     testimony = Testimony()
     hosts = _hosts_of_ranks(job, launcher, way.name)
     stage.journal.start(job.work.command, hosts)
-    supervisor = Supervisor(
-        loop,
-        sinks,
-        outputs,
-        hosts,
-        testimony,
-        ending=job.ending(),
-        journal=stage.journal,
-        reads_terminal=stdin_rank is not None,
-    )
+    supervisor = setup.supervisor(job, stage, hosts, testimony)
     relay = Relay(supervisor, sinks, way.tag, way.name, job.size, testimony)
     node = LauncherNode(loop.selector, loop.children, guardian, relay, way.passes_stop_on)
     relay.drain = node.abandon
     stack.callback(node.close)
     whole = {**environment, **way.start.environment}
-    node.start_one(0, way.start.words, whole, stdin_rank is not None)
+    node.start_one(0, way.start.words, whole, reads_input=job.work.stdin_rank is not None)
     return supervisor.run([node])
 
 
