@@ -28,8 +28,12 @@ _LINES, _WIDTH = 3, 200  # of its stderr, in a warning
 class HostDiscovery(Protocol):
     """Who says which hosts an elastic job may use: a script of the user's, or the hosts themselves."""
 
+    @property
+    def hosts(self) -> Mapping[str, int]:
+        """Those that are known by now, and how many ranks each may run."""
+
     def tend(self, now: float) -> Mapping[str, int] | None:
-        """Looks. Returns the hosts, and how many ranks each may run, when they have changed."""
+        """Looks. Returns ``hosts`` when they have changed since the last call."""
 
     def next_time(self) -> float:
         """When to call ``tend`` although nothing has happened."""
@@ -59,6 +63,11 @@ class Discovery:
         self._run: _Run | None = None
         self._next = 0.0
         self._deadline = float("inf")
+
+    @property
+    def hosts(self) -> Mapping[str, int]:
+        """Those of the last good run, as far as they are believed."""
+        return self._sightings.hosts
 
     def tend(self, now: float) -> Mapping[str, int] | None:
         """Starts, reads or ends a run. Returns the hosts when they have changed."""
@@ -118,7 +127,7 @@ class Discovery:
         has_changed = self._sightings.see(found)
         if not self._sightings.hosts:
             self._complain("it lists no host with slots", run.errors)
-        return dict(self._sightings.hosts) if has_changed else None
+        return self.hosts if has_changed else None
 
     def _end_run(self, run: "_Run") -> None:
         run.close()

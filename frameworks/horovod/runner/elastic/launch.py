@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 from horovod.bootstrap.network import endpoints
@@ -49,14 +48,13 @@ class _Parts:
         self._cluster = cluster = JobHosts(job, stage, {"HOROVOD_ELASTIC": "1"})
         if elastic.preemption is not None:
             stage.loop.catch(elastic.preemption)
-        self._slots = {host.name: host.slots for host in job.hosts}
         self._discovery = self._new_discovery()
         self._may_grow = elastic.script is not None or cluster.welcome is not None
         self._crew = Crew(
             self._new_node,
             self._outputs_maker(),
             self._begin,
-            lambda host: self._slots.get(host, 1),
+            lambda host: self._discovery.hosts.get(host, 1),
             job.reach.start_seconds or timeouts.START_SECONDS,
             stage.loop.wake,
         )
@@ -97,10 +95,9 @@ class _Parts:
             driver,
             self._roster,
             self._crew,
-            self._discover,
-            self._discovery.next_time,
+            self._discovery,
             journal,
-            Notice(elastic.notice, next(filter(is_this_host, self._slots), os.uname().nodename)),
+            Notice(elastic.notice, next(filter(is_this_host, self._discovery.hosts), os.uname().nodename)),
             job.grace,
             elastic.chaos,
             elastic.preemption,
@@ -117,17 +114,12 @@ class _Parts:
         numbers = limits.ranks, limits.fewest, limits.spares
         setup.tell(self._job, self._stage, lambda: elastic_outline(*numbers))
 
-    def _discover(self, now: float) -> Mapping[str, int] | None:
-        found = self._discovery.tend(now)
-        if found is not None:
-            self._slots = dict(found)
-        return found
-
     def _new_discovery(self) -> HostDiscovery:
         script, slots, cluster = self._elastic.script, self._elastic.slots, self._cluster
         if script is None:
             joining = None if cluster.welcome is None else cluster.welcome.joining
-            return NamedHosts(self._slots, joining, slots or 1)
+            named = {host.name: host.slots for host in self._job.hosts}
+            return NamedHosts(named, joining, slots or 1)
         discovery = Discovery(self._stage.loop, cluster.guardian, script, slots, cluster.warn)
         self._stage.stack.callback(discovery.close)
         return discovery
@@ -136,14 +128,14 @@ class _Parts:
         """Brings up an agent on each other host that the user has named: one that cannot be used is known
         before anything is started. Hosts that a script names later are reached beside the job.
         """
-        remotes = [self._cluster.remote(host) for host in self._slots if not is_this_host(host)]
-        self._cluster.reach(remotes, list(self._slots))
+        remotes = [self._cluster.remote(host) for host in self._discovery.hosts if not is_this_host(host)]
+        self._cluster.reach(remotes, list(self._discovery.hosts))
         return remotes
 
     @property
     def _is_here(self) -> bool:
         """Whether the job is on this host and stays there."""
-        return not self._may_grow and all(map(is_this_host, self._slots))
+        return not self._may_grow and all(map(is_this_host, self._discovery.hosts))
 
     def _new_store(self, key: bytes, size: int) -> StoreServer:
         return self._cluster.store(key, size, None if self._is_here else self._known_remotes())

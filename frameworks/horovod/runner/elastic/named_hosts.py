@@ -12,10 +12,10 @@ class NamedHosts:
 
     def __init__(self, named: Mapping[str, int], joining: Joining | None, slots: int) -> None:
         """``joining``: where others dial, if they may; ``slots`` are those of one that does not say them."""
-        self._named = dict(named)
+        self.hosts = self._named = dict(named)
         self._joining = joining
         self._slots = slots
-        self._told: Mapping[str, int] = {}
+        self._told: dict[str, int] = {}
 
     def tend(self, now: float) -> Mapping[str, int] | None:
         """The hosts when they have changed."""
@@ -25,8 +25,8 @@ class NamedHosts:
         hosts = {**self._named, **joined}
         if hosts == self._told:
             return None
-        self._told = hosts
-        return dict(hosts)
+        self.hosts = self._told = hosts
+        return hosts
 
     def next_time(self) -> float:
         """The loop wakes for whoever comes or goes."""

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from horovod.bootstrap.text import escaped
 from horovod.elastic.driver.decisions import Attempt, Decision, End, Form, GiveUp, Kill, Notify, Start
@@ -16,6 +16,7 @@ from ..standstill import Standstill
 from ..supervisor import Supervisor
 from .chaos import Chaos
 from .crew import Crew
+from .discovery import HostDiscovery
 from .formation import Formation
 from .roster import Roster
 
@@ -26,9 +27,8 @@ _UNSTARTED_STATUS = 75  # EX_TEMPFAIL of sysexits.h: the same job can go on late
 
 
 class ElasticPolicy:
-    """One job's. ``discover`` returns the hosts when they have changed since the last call, and is asked
-    each time. ``notice`` is that of this host, with which the launcher goes. Workers of a host that is about
-    to go have ``grace`` seconds. ``preemption``: a signal that asks a worker to end, beside SIGTERM.
+    """One job's. ``notice`` is that of this host, with which the launcher goes. Workers of a host that is
+    about to go have ``grace`` seconds. ``preemption``: a signal that asks a worker to end, beside SIGTERM.
     """
 
     def __init__(
@@ -37,8 +37,7 @@ class ElasticPolicy:
         driver: Driver,
         roster: Roster,
         crew: Crew,
-        discover: Callable[[float], Mapping[str, int] | None],
-        next_discovery: Callable[[], float],
+        discovery: HostDiscovery,
         journal: Journal,
         notice: Notice,
         grace: float,
@@ -52,14 +51,12 @@ class ElasticPolicy:
         self._driver = driver
         self._roster = roster
         self._crew = crew
-        self._discover = discover
-        self._next_discovery = next_discovery
+        self._discovery = discovery
         self._supervisor = supervisor
         self._say = supervisor.say
         self._standstill = Standstill(supervisor.find_stopped)
         self._journal = journal
         self._formation = Formation(roster, self._on_begin, self._say)
-        self._slots: Mapping[str, int] = {}
         self._going: dict[str, float] = {}  # hosts that are about to go: when their workers are killed
         self._flapping: set[str] = set()  # hosts of which it has said that they come and go
         self._places: dict[int, Member] = {}  # by worker, of the last generation that it was in
@@ -100,9 +97,7 @@ class ElasticPolicy:
             self._supervisor.leave(f"{self._notice.path}: this host is about to go")
         if not self.is_open:
             return float("inf")
-        hosts = self._discover(now)
-        if hosts is not None:
-            self._slots = hosts
+        if self._discovery.tend(now) is not None:
             self._use_hosts()
         self.ended(self._crew.take_failed(now))
         self._take_waiting(now)
@@ -113,7 +108,7 @@ class ElasticPolicy:
             self._look_for_stopped(now),
             self._driver.next_time(now),
             self._crew.next_time(),
-            self._next_discovery(),
+            self._discovery.next_time(),
             self._roster.next_time(),
             self._formation.next_time(),
             self._notice.next_time(),
@@ -137,7 +132,7 @@ class ElasticPolicy:
         self._use_hosts()
 
     def _use_hosts(self) -> None:
-        slots = {name: count for name, count in self._slots.items() if name not in self._going}
+        slots = {name: count for name, count in self._discovery.hosts.items() if name not in self._going}
         for host, pause in self._driver.on_hosts(slots, time.monotonic()).items():
             if host not in self._flapping:
                 self._flapping.add(host)
