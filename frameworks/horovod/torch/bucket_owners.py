@@ -28,7 +28,8 @@ def adopt(owner: GradientReducer, buckets: list[Bucket]) -> None:
     former = sorted(taken, key=lambda bucket: bucket.name)  # all ranks end them in one order
     if former:
         former[0].reducer.give_up(former)
-    older = [(other, found) for other in owners if (found := _taken_from(other, buckets))]
+    # Of a copy: Python finds garbage in any line, and `release` takes owners out then.
+    older = [(other, found) for other in list(owners) if (found := _taken_from(other, buckets))]
     owner.buckets += buckets
     for bucket in buckets:
         for hook in bucket.members:
@@ -36,7 +37,7 @@ def adopt(owner: GradientReducer, buckets: list[Bucket]) -> None:
             _by_parameter[id(hook.parameter)] = bucket
             hook.attach()
     for other, found in older:
-        if other is not owner:
+        if other is not owner and other in owners:
             _follow(other, owner, found)
             _hold_one(other)
     _hold_one(owner)
@@ -75,7 +76,7 @@ def bucket_of(parameter: object) -> Bucket | None:
 
 def buckets_made_by(reducer: GradientReducer) -> set[Bucket]:
     """Those that ``reducer`` has made, whichever optimizers step with them."""
-    return {bucket for bucket in _by_parameter.values() if bucket.reducer is reducer}
+    return {bucket for bucket in list(_by_parameter.values()) if bucket.reducer is reducer}
 
 
 def _way_of(reducer: GradientReducer) -> tuple[object, ...]:

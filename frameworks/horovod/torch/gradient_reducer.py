@@ -156,7 +156,7 @@ class GradientReducer(Reducer[torch.Tensor]):
         for hook in self._outer:
             hook.remove()
         self._outer.clear()
-        for _ in in_rounds([owner._pass_is_over for owner in owners if owner.stage is IN_PASS]):
+        for _ in in_rounds([owner._pass_is_over for owner in list(owners) if owner.stage is IN_PASS]):
             pass
 
     def _pass_is_over(self) -> bool:

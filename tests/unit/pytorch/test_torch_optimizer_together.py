@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 import horovod.torch as hvd
 from horovod.common import basics
 from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import bucket_owners
 
 
 def test_equal_names_of_two_models(two):
@@ -342,3 +344,20 @@ def test_passes_change_for_groups_that_another_optimizer_made(core):
         model(torch.ones(1, 2)).sum().backward()
     second.step()
     del first
+
+
+def test_an_optimizer_that_goes_while_another_is_made(two, monkeypatch):
+    """Python finds garbage in any line: no other optimizer may be passed over then."""
+    gone, net = wrapped(model()), model()
+    gone.itself = gone
+    first = wrapped(net)
+    taken_from = bucket_owners._taken_from
+
+    def after_collecting(*arguments):
+        gc.collect()
+        return taken_from(*arguments)
+
+    monkeypatch.setattr(bucket_owners, "_taken_from", after_collecting)
+    del gone
+    second = wrapped(net)
+    assert first._buckets == second._buckets and len(second._buckets) == 4
