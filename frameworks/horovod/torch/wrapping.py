@@ -98,6 +98,10 @@ class WrappedOptimizer:
     def state(self, state: Any) -> None:
         self._wrapped.state = state
 
+    def __getstate__(self) -> dict[str, Any]:
+        self._drop_provisional()  # a copy, or what is unpickled, could not tell
+        return super().__getstate__()  # type: ignore[misc]
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         for key in _SHARED:
             if key in state:

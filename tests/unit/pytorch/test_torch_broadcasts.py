@@ -1,5 +1,6 @@
 """Parameters, optimizer state and objects from one rank to all, over the fake core as rank 1 of two."""
 
+import copy
 import pickle
 
 import pytest
@@ -225,6 +226,11 @@ def test_state_that_no_step_has_made_is_not_sent(ranks):
     ranks.record(lambda: hvd.broadcast_optimizer_state(root, 0))
     ranks.replay(lambda: hvd.broadcast_optimizer_state(mine, 0))
     assert not root.state and not mine.state
+
+
+def test_a_copy_has_no_state_that_no_step_has_made(two):
+    optimizer = with_state_only(trained(torch.optim.Adam, 0))
+    assert not copy.deepcopy(optimizer).state
 
 
 def test_lbfgs_is_refused(core):
