@@ -100,7 +100,8 @@ class WrappedOptimizer:
 
     def __getstate__(self) -> dict[str, Any]:
         self._drop_provisional()  # a copy, or what is unpickled, could not tell
-        return super().__getstate__()  # type: ignore[misc]
+        base: Any = super()
+        return base.__getstate__()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for key in _SHARED:
