@@ -9,13 +9,17 @@ from typing import Any
 import numpy
 
 from horovod.common.collective import byte_objects
-from horovod.common.collective.compression import Compressor, NoneCompressor, resolve_plain_compression
+from horovod.common.collective.compression import (
+    Compressor,
+    NoneCompressor,
+    Packed,
+    resolve_plain_compression,
+)
 from horovod.common.collective.operations import ALLREDUCE
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 from horovod.common.training.agreement import StepAgreement
 from horovod.common.training.gradient_options import GradientSettings, takes_part
-from horovod.common.training.gradient_reductions import Packed
 from horovod.common.training.presence import Presence
 from horovod.common.training.step_checks import of_steps
 from horovod.common.util import split_list

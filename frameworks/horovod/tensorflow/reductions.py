@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.collective.compression import Compressor, resolve_plain_compression
+from horovod.common.collective.compression import Compressor, Packed, resolve_plain_compression
 from horovod.common.collective.gathers import scatter_op
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
@@ -68,15 +68,8 @@ def allreduce(
             return _reduce_slices([tensor], op, name, process_set, ignore_name_scope)[0]
     with on_device(device_dense):
         sent, context = compressor.compress(tf.convert_to_tensor(tensor))
-        reduced = mpi_ops._allreduce(
-            sent,
-            name=name,
-            op=op,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            ignore_name_scope=ignore_name_scope,
-            process_set=process_set,
-        )
+        factors = (prescale_factor, postscale_factor)
+        reduced = mpi_ops._allreduce(sent, name, op, *factors, ignore_name_scope, process_set)
         return compressor.decompress(reduced, context)
 
 
@@ -122,17 +115,12 @@ def grouped_allreduce(
         _put(results, sparse, gathered)
     if dense:
         with on_device(device_dense):
-            compressed = [compressor.compress(tf.convert_to_tensor(results[index])) for index in dense]
+            packed = Packed(compressor, (tf.convert_to_tensor(results[index]) for index in dense))
+            factors = (prescale_factor, postscale_factor)
             reduced = mpi_ops._grouped_allreduce(
-                [sent for sent, _ in compressed],
-                name=name,
-                op=op,
-                prescale_factor=prescale_factor,
-                postscale_factor=postscale_factor,
-                ignore_name_scope=ignore_name_scope,
-                process_set=process_set,
+                packed.tensors, name, op, *factors, ignore_name_scope, process_set
             )
-            _put(results, dense, _restored(compressor, reduced, compressed))
+            _put(results, dense, packed.unpacked(reduced))
     return results
 
 
@@ -167,15 +155,8 @@ def reducescatter(
     compressor = resolve_plain_compression(compression, _KIND)
     with on_device(device_dense):
         sent, context = compressor.compress(tf.convert_to_tensor(tensor))
-        reduced = mpi_ops._reducescatter(
-            sent,
-            name=name,
-            op=op,
-            ignore_name_scope=ignore_name_scope,
-            process_set=process_set,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-        )
+        factors = (prescale_factor, postscale_factor)
+        reduced = mpi_ops._reducescatter(sent, name, op, ignore_name_scope, process_set, *factors)
         return compressor.decompress(reduced, context)
 
 
@@ -207,15 +188,10 @@ def grouped_reducescatter(
     if not tensors:
         return tensors  # type: ignore[return-value]
     with on_device(device_dense):
-        compressed = [compressor.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
-        reduced = mpi_ops._grouped_reducescatter(
-            [sent for sent, _ in compressed],
-            op=op,
-            process_set=process_set,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-        )
-        return _restored(compressor, reduced, compressed)
+        packed = Packed(compressor, map(tf.convert_to_tensor, tensors))
+        factors = (prescale_factor, postscale_factor)
+        reduced = mpi_ops._grouped_reducescatter(packed.tensors, None, op, False, process_set, *factors)
+        return packed.unpacked(reduced)
 
 
 def on_device(device: str) -> Any:
@@ -234,13 +210,6 @@ def size_of(process_set: ProcessSet, dtype: tf.DType) -> Any:
 def _put(results: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
     for place, value in zip(places, values, strict=True):
         results[place] = value
-
-
-def _restored(compressor: type[Compressor], reduced: Sequence[Any], compressed: Sequence[Any]) -> list[Any]:
-    return [
-        compressor.decompress(tensor, context)
-        for tensor, (_, context) in zip(reduced, compressed, strict=True)
-    ]
 
 
 def _check_slices(op: int, prescale: float, postscale: float) -> None:

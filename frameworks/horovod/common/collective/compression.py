@@ -5,7 +5,7 @@ one carries out the whole reduction of one gradient, in its own way and with a m
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 from horovod.common.collective.exchange import Exchange
@@ -37,6 +37,27 @@ class NoneCompressor(Compressor):
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
         return tensor
+
+
+class Packed:
+    """Several tensors as they travel: as a plain compressor has made them.
+
+    Attributes:
+        tensors: what travels.
+    """
+
+    __slots__ = ("_compressor", "_contexts", "tensors")
+
+    def __init__(self, compressor: type[Compressor], tensors: Iterable[Any]) -> None:
+        pairs = [compressor.compress(tensor) for tensor in tensors]
+        self.tensors = [tensor for tensor, _ in pairs]
+        self._contexts = [context for _, context in pairs]
+        self._compressor = compressor
+
+    def unpacked(self, reduced: Sequence[Any] | None = None) -> list[Any]:
+        """The results: of ``reduced``, or of the tensors themselves, where they were reduced in place."""
+        pairs = zip(self.tensors if reduced is None else reduced, self._contexts, strict=True)
+        return [self._compressor.decompress(tensor, context) for tensor, context in pairs]
 
 
 class StatefulCompressor:

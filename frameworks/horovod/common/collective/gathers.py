@@ -9,7 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from horovod import _core
-from horovod.common.collective.compression import Compressor, NoneCompressor, resolve_plain_compression
+from horovod.common.collective.compression import (
+    Compressor,
+    NoneCompressor,
+    Packed,
+    resolve_plain_compression,
+)
 from horovod.common.collective.handles import Submission
 from horovod.common.collective.tensor_glue import Placement, Purpose, Result, Tensor
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
@@ -280,15 +285,11 @@ class Gathers(Submission[Tensor]):
         op = scatter_op(op)
         check_process_set(process_set)
         compressor = resolve_plain_compression(compression, "grouped_reducescatter")
-        compressed = [compressor.compress(tensor) for tensor in tensors]
-        sent = [tensor for tensor, _ in compressed]
-        arguments = (name, op, process_set, prescale_factor, postscale_factor)
-        if any(self.glue.records_gradient(tensor) for tensor in sent):
-            reduced = self.recorded("grouped_reducescatter", sent, *arguments)
-        else:
-            reduced = self.synchronize(self.grouped_reducescatter_async(sent, *arguments))
-        contexts = [context for _, context in compressed]
-        return [compressor.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
+        packed = Packed(compressor, tensors)
+        arguments = (packed.tensors, name, op, process_set, prescale_factor, postscale_factor)
+        if any(map(self.glue.records_gradient, packed.tensors)):
+            return packed.unpacked(self.recorded("grouped_reducescatter", *arguments))
+        return packed.unpacked(self.synchronize(self.grouped_reducescatter_async(*arguments)))
 
     def allgather_number_lists(
         self,

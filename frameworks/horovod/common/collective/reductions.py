@@ -14,6 +14,7 @@ from horovod import _core
 from horovod.common.collective.compression import (
     AnyCompressor,
     NoneCompressor,
+    Packed,
     is_stateful,
     resolve_compression,
 )
@@ -294,16 +295,11 @@ class Reductions(Submission[Tensor]):
             tensors = list(tensors)
             names = [None if name is None else f"{name}_{i}of{len(tensors)}" for i in range(len(tensors))]
             return self._reduce_statefully(compressor, tensors, names, op, process_set, *factors)
-        compressed = [compressor.compress(tensor) for tensor in tensors]
-        sent = [tensor for tensor, _ in compressed]
-        if any(self.glue.records_gradient(tensor) for tensor in sent):
-            reduced = self.recorded("grouped_allreduce", sent, None, name, op, *factors, process_set)
-        else:
-            reduced = self.synchronize(
-                self.grouped_allreduce_async(sent, None, name, op, *factors, process_set)
-            )
-        contexts = [context for _, context in compressed]
-        return [compressor.decompress(tensor, ctx) for tensor, ctx in zip(reduced, contexts, strict=True)]
+        packed = Packed(compressor, tensors)
+        arguments = (packed.tensors, None, name, op, *factors, process_set)
+        if any(map(self.glue.records_gradient, packed.tensors)):
+            return packed.unpacked(self.recorded("grouped_allreduce", *arguments))
+        return packed.unpacked(self.synchronize(self.grouped_allreduce_async(*arguments)))
 
     def _reduce_now(
         self,

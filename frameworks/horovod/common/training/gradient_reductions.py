@@ -15,7 +15,7 @@ from typing import Any, Generic
 
 from horovod import _core
 from horovod.common.collective.collectives import Collectives
-from horovod.common.collective.compression import Compressor, NoneCompressor, is_stateful
+from horovod.common.collective.compression import NoneCompressor, Packed, is_stateful
 from horovod.common.collective.exchange import CompressedReduction, Exchange
 from horovod.common.collective.handles import Entry, bytes_of
 from horovod.common.collective.tensor_glue import Purpose, Result, Spec, Tensor
@@ -40,27 +40,6 @@ class Unsent(Exception):
     def __init__(self, why: Exception) -> None:
         super().__init__(str(why))
         self.why = why
-
-
-class Packed:
-    """Gradients as they travel: as a plain compressor has made them.
-
-    Attributes:
-        tensors: what travels.
-    """
-
-    __slots__ = ("_compressor", "_contexts", "tensors")
-
-    def __init__(self, compressor: type[Compressor], gradients: Iterable[Any]) -> None:
-        pairs = [compressor.compress(gradient) for gradient in gradients]
-        self.tensors = [tensor for tensor, _ in pairs]
-        self._contexts = [context for _, context in pairs]
-        self._compressor = compressor
-
-    def unpacked(self) -> list[Any]:
-        """The gradients, once the tensors have been reduced in place."""
-        pairs = zip(self.tensors, self._contexts, strict=True)
-        return [self._compressor.decompress(tensor, context) for tensor, context in pairs]
 
 
 class GradientReductions(Generic[Tensor]):
