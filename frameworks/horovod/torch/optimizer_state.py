@@ -114,15 +114,14 @@ def outline_and_tensors(optimizer: torch.optim.Optimizer) -> tuple[OptimizerOutl
 
 def _described(optimizer: torch.optim.Optimizer, describe: Callable[..., TensorOutline]) -> OptimizerOutline:
     _drop_provisional(optimizer)
-    groups = [
-        (len(group["params"]), _map(_options(group), None, describe)) for group in optimizer.param_groups
-    ]
+
+    def told(value: Any, parameter: torch.Tensor | None = None) -> Any:
+        return mapped(value, torch.Tensor, lambda tensor: describe(tensor, parameter))
+
+    groups = [(len(group["params"]), told(_options(group))) for group in optimizer.param_groups]
     parameters = present_parameters(optimizer.param_groups)
-    states = [
-        _map(optimizer.state[parameter], parameter, describe) if parameter in optimizer.state else None
-        for parameter in parameters
-    ]
-    others = _map(_others(optimizer), None, describe)
+    states = [told(optimizer.state[p], p) if p in optimizer.state else None for p in parameters]
+    others = told(_others(optimizer))
     shapes = [tuple(parameter.shape) for parameter in parameters]
     return OptimizerOutline(groups, states, others, known_names(optimizer), shapes)
 
@@ -146,13 +145,14 @@ def _outline_of(tensor: torch.Tensor, parameter: torch.Tensor | None) -> TensorO
     return TensorOutline(tuple(tensor.shape), tensor.dtype, on_parameter)
 
 
-def _map(value: Any, parameter: torch.Tensor | None, describe: Callable[..., TensorOutline]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return describe(value, parameter)
+def mapped(value: Any, kind: type, make: Callable[[Any], Any]) -> Any:
+    """``value`` with what ``make`` returns in place of all of a ``kind`` in it."""
+    if isinstance(value, kind):
+        return make(value)
     if isinstance(value, dict):
-        return {key: _map(item, parameter, describe) for key, item in value.items()}
+        return {key: mapped(item, kind, make) for key, item in value.items()}
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(_map(item, parameter, describe) for item in value)
+        return type(value)(mapped(item, kind, make) for item in value)
     return value
 
 
