@@ -2,7 +2,7 @@
 
 import torch
 
-from horovod.common.collective.exchange import CompressedReduction, Exchange, advance_all
+from horovod.common.collective.exchange import Exchange, results_of, steps_of
 from horovod.common.reduce_ops import Average
 
 
@@ -62,9 +62,8 @@ def reduce_together(compressors, gradients, op=Average, name="g"):
     """One reduction of a gradient per rank; returns the results and the bytes that each rank has sent."""
     lockstep = Lockstep(len(gradients))
     operations = [lockstep.of_rank(rank) for rank in range(lockstep.count)]
-    pending = [
-        CompressedReduction(compressor, gradient, name, Exchange(ops, op, lockstep))
+    reductions = [
+        steps_of(compressor, gradient, name, Exchange(ops, op, lockstep))
         for compressor, gradient, ops in zip(compressors, gradients, operations, strict=True)
     ]
-    advance_all(pending)
-    return [reduction.result() for reduction in pending], operations[0].bytes
+    return results_of(reductions), operations[0].bytes

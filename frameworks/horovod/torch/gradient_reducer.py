@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from horovod.common.collective.exchange import in_rounds
 from horovod.common.process_sets import check_process_set
 from horovod.common.set_agreement import exchange
 from horovod.common.training.agreement import Agreement, at_construction
@@ -17,7 +18,7 @@ from horovod.common.training.differences import Facts
 from horovod.common.training.gradient_buckets import EMPTY, Bucket, cut_into_buckets
 from horovod.common.training.gradient_options import GradientSettings, Groups, group_name
 from horovod.common.training.gradient_reducer import Reducer, makers_of
-from horovod.common.training.gradient_reductions import GradientReductions, in_rounds
+from horovod.common.training.gradient_reductions import GradientReductions
 from horovod.common.training.gradient_status import ABSENT, FROZEN, check_thawed
 from horovod.common.training.gradient_variables import AFTER_PASS, IN_PASS, REST
 from horovod.torch.bucket_owners import adopt, buckets_made_by, owners, retire, shared

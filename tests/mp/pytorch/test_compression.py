@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import horovod.torch as hvd
-from horovod.common.collective.exchange import CompressedReduction, Exchange, advance_all, reduce_once
+from horovod.common.collective.exchange import Exchange, reduce_once, results_of, steps_of
 from horovod.torch.operations import ops
 
 # The classes to test, and how many times fewer bytes they promise for 256 x 512 float32 numbers.
@@ -84,13 +84,12 @@ class ByHand:
         self.compressors = {name: compression() for name, _ in net.named_parameters()}
 
     def __call__(self):
-        pending = [
-            (parameter, CompressedReduction(self.compressors[name], parameter.grad, name, self.exchange))
+        reductions = [
+            steps_of(self.compressors[name], parameter.grad, name, self.exchange)
             for name, parameter in self.net.named_parameters()
         ]
-        advance_all(reduction for _, reduction in pending)
-        for parameter, reduction in pending:
-            parameter.grad.copy_(reduction.result())
+        for parameter, result in zip(self.net.parameters(), results_of(reductions), strict=True):
+            parameter.grad.copy_(result)
 
 
 class Plain:

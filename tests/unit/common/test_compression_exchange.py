@@ -13,7 +13,7 @@ from horovod.common.collective.compression import (
     resolve_compression,
     resolve_plain_compression,
 )
-from horovod.common.collective.exchange import CompressedReduction, Exchange, advance_all, part, reduce_once
+from horovod.common.collective.exchange import Exchange, part, reduce_once, results_of, steps_of
 from horovod.common.reduce_ops import Adasum, Average, Max, Sum
 from horovod.torch.compression import Compression
 
@@ -35,15 +35,14 @@ def pending_on(lockstep, rank, names, compressors=None):
     exchange = Exchange(lockstep.of_rank(rank), Average, lockstep)
     compressors = compressors or [TwoRounds() for _ in names]
     return [
-        CompressedReduction(compressor, torch.tensor([1.0 + rank]), name, exchange)
+        steps_of(compressor, torch.tensor([1.0 + rank]), name, exchange)
         for compressor, name in zip(compressors, names, strict=True)
     ]
 
 
 def test_rounds_of_many_gradients_travel_together():
     lockstep = Lockstep(1)
-    pending = pending_on(lockstep, 0, ["a", "b"])
-    advance_all(pending)
+    results_of(pending_on(lockstep, 0, ["a", "b"]))
     order = [(what, name) for what, _, name in lockstep.log]
     assert order[:2] == [("start", "a.first"), ("start", "b.first")]
     assert order.index(("start", "b.second")) < order.index(("wait", "a.second"))
@@ -52,57 +51,29 @@ def test_rounds_of_many_gradients_travel_together():
 def test_two_rounds_on_two_ranks():
     lockstep = Lockstep(2)
     pending = pending_on(lockstep, 0, ["a"]) + pending_on(lockstep, 1, ["a"])
-    advance_all(pending)
-    assert [reduction.result().tolist() for reduction in pending] == [[3.0], [3.0]]
-    assert not any(reduction.in_flight for reduction in pending)
-
-
-def test_a_result_can_be_had_without_rounds():
-    (reduction,) = pending_on(Lockstep(1), 0, ["a"])
-    assert reduction.in_flight
-    assert reduction.result().tolist() == [1.0]
+    assert [result.tolist() for result in results_of(pending)] == [[3.0], [3.0]]
 
 
 @pytest.mark.parametrize("failing", ["a.first", "a.second"])
-def test_an_error_stays_with_its_gradient(failing):
+def test_an_error_is_raised_when_all_others_are_reduced(failing):
     lockstep = Lockstep(1)
     lockstep.fail = failing
     compressors = [TwoRounds(), TwoRounds()]
-    first, second = pending_on(lockstep, 0, ["a", "b"], compressors)
-    advance_all([first, second])
     with pytest.raises(RuntimeError, match=failing):
-        first.result()
-    assert second.result().tolist() == [1.0]
+        results_of(pending_on(lockstep, 0, ["a", "b"], compressors))
     assert [compressor.done for compressor in compressors] == [False, True]
 
 
-def test_an_error_at_the_start_waits_for_the_result():
+def test_an_error_at_the_start_waits_for_the_others():
     class Broken(StatefulCompressor):
         def reduce(self, gradient, name, exchange):
             raise KeyError("broken")
             yield
 
-    (reduction,) = pending_on(Lockstep(1), 0, ["a"], [Broken()])
-    assert not reduction.in_flight
+    other = TwoRounds()
     with pytest.raises(KeyError, match="broken"):
-        reduction.result()
-
-
-def test_a_signal_leaves_the_reduction_as_it_is():
-    class Interrupted(Exchange):
-        def synchronize(self, handle):
-            if self.interrupt:
-                self.interrupt = False
-                raise KeyboardInterrupt
-            return super().synchronize(handle)
-
-    lockstep = Lockstep(1)
-    exchange = Interrupted(lockstep.of_rank(0), Average, lockstep)
-    exchange.interrupt = True
-    reduction = CompressedReduction(TwoRounds(), torch.ones(1), "a", exchange)
-    with pytest.raises(KeyboardInterrupt):
-        reduction.advance()
-    assert reduction.result().tolist() == [1.0]
+        results_of(pending_on(Lockstep(1), 0, ["a", "b"], [Broken(), other]))
+    assert other.done
 
 
 @pytest.mark.parametrize("op", [Max, Adasum, 17])

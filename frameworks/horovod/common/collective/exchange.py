@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 from horovod import _core
@@ -63,66 +63,66 @@ class Exchange:
         return self._operations.synchronize(handle)
 
 
-class CompressedReduction:
-    """One gradient on its way: the generator of a compressor, and the operation that it waits for.
-
-    Constructing it starts the first operations. An error is kept until ``result``.
+def steps_of(
+    compressor: Any, gradient: Any, name: str | None, exchange: Exchange
+) -> Generator[None, None, Any]:
+    """Reduces a gradient by the ``compressor`` that belongs to it: pauses when it has started an operation,
+    and waits for it when resumed. Returns the reduced gradient.
     """
-
-    __slots__ = ("_error", "_exchange", "_generator", "_handle", "_result")
-
-    def __init__(self, compressor: Any, gradient: Any, name: str | None, exchange: Exchange) -> None:
-        """``compressor``: the instance that belongs to this gradient."""
-        self._exchange = exchange
-        self._generator = compressor.reduce(gradient, name, exchange)
-        self._handle: int | None = None
-        self._result: Any = None
-        self._error: Exception | None = None
-        self._go_on(self._generator.send, None)
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether there is something to wait for."""
-        return self._handle is not None
-
-    def advance(self) -> None:
-        """Waits for the current operation and goes on to the next one."""
-        if self._handle is None:
-            return
+    running = compressor.reduce(gradient, name, exchange)
+    resume, value = running.send, None
+    while True:
         try:
-            result = self._exchange.synchronize(self._handle)
-        except Exception as error:
-            self._go_on(self._generator.throw, error)
-        else:
-            self._go_on(self._generator.send, result)
-
-    def result(self) -> Any:
-        """The reduced gradient. Raises what went wrong on the way."""
-        while self._handle is not None:
-            self.advance()
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-    def _go_on(self, resume: Any, value: Any) -> None:
-        self._handle = None
-        try:
-            self._handle = resume(value)
+            handle = resume(value)
         except StopIteration as end:
-            self._result = end.value
+            return end.value
+        yield
+        try:
+            resume, value = running.send, exchange.synchronize(handle)
         except Exception as error:
-            self._error = error
+            resume, value = running.throw, error
 
 
-def advance_all(reductions: Iterable[CompressedReduction]) -> None:
-    """Brings all to their end, in rounds: each one's next operation is started before any is waited for
-    again. Afterwards ``result`` of each returns, or raises, at once.
+def in_rounds(reductions: Iterable[Callable[[], bool]]) -> Iterator[None]:
+    """Brings several reductions to their end. All go on to their next operation before any of these is waited
+    for, so that the operations travel together. Yields between two rounds. Raises the first error after all
+    have come to an end.
+
+    Args:
+        reductions: each waits for an operation, starts the next one, and tells whether there is none.
     """
-    pending = [reduction for reduction in reductions if reduction.in_flight]
+    first_error: Exception | None = None
+    pending = list(reductions)
     while pending:
-        for reduction in pending:
-            reduction.advance()
-        pending = [reduction for reduction in pending if reduction.in_flight]
+        unfinished = []
+        for advance in pending:
+            try:
+                if not advance():
+                    unfinished.append(advance)
+            except Exception as error:
+                first_error = first_error or error
+        pending = unfinished
+        if pending:
+            yield
+    if first_error is not None:
+        raise first_error
+
+
+def advancing(steps: Generator[Any, None, None]) -> Callable[[], bool]:
+    """What ``in_rounds`` calls, of what pauses when it has started an operation."""
+    return lambda: next(steps, steps) is steps
+
+
+def results_of(reductions: Sequence[Generator[None, None, Any]]) -> list[Any]:
+    """The results of reductions, which go on ``in_rounds``."""
+    results: list[Any] = [None] * len(reductions)
+
+    def one(place: int, steps: Generator[None, None, Any]) -> Generator[None, None, None]:
+        results[place] = yield from steps
+
+    for _ in in_rounds([advancing(one(place, steps)) for place, steps in enumerate(reductions)]):
+        pass
+    return results
 
 
 def reduce_once(
@@ -138,10 +138,6 @@ def reduce_once(
     ``multiply``: applies the factors.
     """
     scaled = tensors if prescale == 1.0 else [multiply(tensor, prescale) for tensor in tensors]
-    reductions = [
-        CompressedReduction(compression(), tensor, name, exchange)
-        for tensor, name in zip(scaled, names, strict=True)
-    ]
-    advance_all(reductions)
-    results = [reduction.result() for reduction in reductions]
+    pairs = zip(scaled, names, strict=True)
+    results = results_of([steps_of(compression(), tensor, name, exchange) for tensor, name in pairs])
     return results if postscale == 1.0 else [multiply(result, postscale) for result in results]

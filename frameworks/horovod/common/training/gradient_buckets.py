@@ -17,10 +17,11 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from horovod.common.collective.compression import NoneCompressor
+from horovod.common.collective.exchange import in_rounds
 from horovod.common.collective.tensor_glue import Tensor
 from horovod.common.exceptions import Notice
 from horovod.common.training.gradient_options import Groups, cut_into_groups
-from horovod.common.training.gradient_reductions import Steps, Unsent, in_rounds
+from horovod.common.training.gradient_reductions import Steps, Unsent
 from horovod.common.training.gradient_status import (
     ALL_DROPPED,
     DENSE,

@@ -10,13 +10,13 @@ and uncompressed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Generic
 
 from horovod import _core
 from horovod.common.collective.collectives import Collectives
 from horovod.common.collective.compression import NoneCompressor, Packed, is_stateful
-from horovod.common.collective.exchange import CompressedReduction, Exchange
+from horovod.common.collective.exchange import Exchange, advancing, in_rounds, steps_of
 from horovod.common.collective.handles import Entry, bytes_of
 from horovod.common.collective.tensor_glue import Purpose, Result, Spec, Tensor
 from horovod.common.exceptions import Notice
@@ -155,7 +155,7 @@ class GradientReductions(Generic[Tensor]):
             rest = [
                 self._or_notice(own, self._alone(own, each)) for own, each in zip(names, alone, strict=True)
             ]
-            yield from in_rounds(map(_advance, rest))
+            yield from in_rounds(map(advancing, rest))
 
     def _or_notice(self, name: str, steps: Steps) -> Steps:
         """``steps``, whose first operation is ``name``. If that cannot be started, the other ranks must not
@@ -187,11 +187,7 @@ class GradientReductions(Generic[Tensor]):
         return self._sparse(name, each) if exchange is None else self._compressed(name, each, exchange)
 
     def _compressed(self, name: str, each: Travelling[Tensor], exchange: Exchange) -> Steps:
-        under_way = CompressedReduction(each.compressor, each.dense_gradient(), name, exchange)
-        while under_way.in_flight:
-            yield None
-            under_way.advance()
-        each.take(under_way.result())
+        each.take((yield from steps_of(each.compressor, each.dense_gradient(), name, exchange)))
 
     def _sparse(self, name: str, each: Travelling[Tensor]) -> Steps:
         if self.op not in (Average, Sum):
@@ -209,37 +205,12 @@ class GradientReductions(Generic[Tensor]):
             self.ops.drop(handle)
 
 
-def in_rounds(reductions: Iterable[Callable[[], bool]]) -> Iterator[None]:
-    """Brings several reductions to their end. All go on to their next operation before any of these is waited
-    for, so that the operations travel together. Yields between two rounds. Raises the first error after all
-    have come to an end.
-
-    Args:
-        reductions: each waits for an operation, starts the next one, and tells whether there is none.
-    """
-    first_error: Exception | None = None
-    pending = list(reductions)
-    while pending:
-        unfinished = []
-        for advance in pending:
-            try:
-                if not advance():
-                    unfinished.append(advance)
-            except Exception as error:
-                first_error = first_error or error
-        pending = unfinished
-        if pending:
-            yield
-    if first_error is not None:
-        raise first_error
-
-
 def finish_all(reductions: Iterable[Steps]) -> None:
     """Brings reductions to their end, started or not; see ``in_rounds``. Where a rank cannot send its part it
     raises why, and the others RuntimeError.
     """
     try:
-        for _ in in_rounds(map(_advance, reductions)):
+        for _ in in_rounds(map(advancing, reductions)):
             pass
     except Unsent as unsent:
         raise unsent.why from None
@@ -247,7 +218,3 @@ def finish_all(reductions: Iterable[Steps]) -> None:
         raise RuntimeError(
             "A gradient could not be submitted on another rank, so all ranks give this step up."
         ) from None
-
-
-def _advance(steps: Steps) -> Callable[[], bool]:
-    return lambda: next(steps, steps) is steps
