@@ -16,6 +16,7 @@ from horovod.common.collective.gradients import (
     scatter_factor,
 )
 from horovod.common.process_sets import ProcessSet, registered
+from horovod.tensorflow.graph import equals
 from horovod.tensorflow.mpi_ops import (
     _allreduce,
     _grouped_allreduce,
@@ -70,11 +71,7 @@ def _of_nonlinear(op: Any, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return _grouped_allreduce(tensors, op=by, process_set=process_set)
 
     factors = reduction["prescale_factor"], reduction["postscale_factor"]
-    return nonlinear_gradients(reduction["op"], op.inputs, gradients, factors, reduce, _equals)
-
-
-def _equals(tensor: tf.Tensor, other: Any) -> tf.Tensor:
-    return tf.cast(tf.equal(tensor, tf.cast(other, tensor.dtype)), tensor.dtype)
+    return nonlinear_gradients(reduction["op"], op.inputs, gradients, factors, reduce, equals)
 
 
 @tf.RegisterGradient("HorovodAllgather")

@@ -13,6 +13,7 @@ import tensorflow as tf
 from horovod.common.basics import rank
 from horovod.common.collective.gradients import NONLINEAR, gradient_op, nonlinear_gradients, scatter_factor
 from horovod.common.process_sets import ProcessSet, registered
+from horovod.tensorflow.graph import equals
 
 Tensors = Sequence[tf.Tensor]
 
@@ -77,11 +78,7 @@ def _allreduce(done: Done, gradients: Tensors) -> list[tf.Tensor]:
     def reduce(tensors: Tensors, by: int, part: str) -> list[tf.Tensor]:
         return done.backward("grouped_allreduce", tensors, part, reduce_op=by)
 
-    return nonlinear_gradients(op, done.tensors, gradients, done.factors, reduce, _equals)
-
-
-def _equals(tensor: tf.Tensor, other: Any) -> tf.Tensor:
-    return tf.cast(tf.equal(tensor, tf.cast(other, tensor.dtype)), tensor.dtype)
+    return nonlinear_gradients(op, done.tensors, gradients, done.factors, reduce, equals)
 
 
 def _allgather(done: Done, gradients: Tensors) -> list[tf.Tensor]:

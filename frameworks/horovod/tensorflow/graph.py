@@ -47,6 +47,11 @@ def identity(variable: Any) -> int:
     return id(tf_variable(variable))
 
 
+def equals(tensor: tf.Tensor, other: Any) -> tf.Tensor:
+    """1 where the elements equal those of ``other``, and 0 elsewhere, of the tensor's type."""
+    return tf.cast(tf.equal(tensor, tf.cast(other, tensor.dtype)), tensor.dtype)
+
+
 def as_node_name(text: str) -> str:
     """``text`` as the name of a node, which cannot have every character."""
     return _NOT_IN_NAMES.sub("_", text).lstrip("_.-")

@@ -18,7 +18,7 @@ from horovod.common.training.gradient_variables import Travelling
 from horovod.torch.gradient_reducer import cut_parameters
 from horovod.torch.layouts import laid_out_as
 from horovod.torch.operations import ops
-from horovod.torch.step_checks import take_part_without_update
+from horovod.torch.step_checks import watch_of
 from horovod.torch.wrapping import SUBJECT, NamedParameters, WrappedOptimizer
 
 _STEP = "optimizer.step(): comparison of what it changes"  # reserved; reports show it
@@ -139,7 +139,8 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         # GradScaler has left them for this step, and will delete them. The wrapped step must not see them.
         found_inf, scale = own["found_inf"], own["grad_scale"]
         if float(found_inf) != 0:
-            take_part_without_update(self._wrapped)
+            if watch := watch_of(self._wrapped):
+                watch.leave_out()
             return None
         self._unscale(scale)
         self.found_inf = self.grad_scale = None

@@ -37,34 +37,16 @@ def watch_steps(
         previous.remove()
     watched = [(names[p], p) for group in optimizer.param_groups for p in group["params"]]
     checks = StepChecks(process_set, lambda: contents_of(_whole(watched)), remedy=_REMEDY)
-    if checks.wanted:
-        wrapped.__dict__[_ATTRIBUTE] = _Watch(optimizer, watched, checks)
+    if not checks.is_over:
+        wrapped.__dict__[_ATTRIBUTE] = Watch(optimizer, watched, checks)
 
 
-def watch_added(wrapped: torch.optim.Optimizer, added: Sequence[tuple[str, torch.Tensor]]) -> None:
-    """For parameters that have come into the groups of an optimizer: they are checked from now on.
-
-    Args:
-        wrapped: as for ``watch_steps``.
-        added: they, with names.
-    """
-    watch = wrapped.__dict__.get(_ATTRIBUTE)
-    if watch is not None:
-        watch.add(added)
+def watch_of(wrapped: torch.optim.Optimizer) -> Watch | None:
+    """What makes the checks of the optimizer that was made of ``wrapped``; None: nothing does."""
+    return wrapped.__dict__.get(_ATTRIBUTE)
 
 
-def take_part_without_update(wrapped: torch.optim.Optimizer) -> None:
-    """For a rank that leaves the update out while others make theirs: they wait for it in their checks.
-
-    Args:
-        wrapped: as for ``watch_steps``.
-    """
-    watch = wrapped.__dict__.get(_ATTRIBUTE)
-    if watch is not None:
-        watch.leave_out()
-
-
-class _Watch:
+class Watch:
     """The hooks of one optimizer."""
 
     def __init__(
@@ -79,7 +61,7 @@ class _Watch:
         self._look_at(watched)
 
     def add(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        """More parameters to check."""
+        """For parameters that have come into the groups: they are checked from now on."""
         self._watched += parameters
         self._look_at(parameters)
 
@@ -100,7 +82,9 @@ class _Watch:
         _remove(self._handles)
 
     def leave_out(self) -> None:
-        """Takes part in the checks of a step; the reason to leave the update out is no complaint."""
+        """For a rank that leaves the update out while others make theirs: they wait for it in their checks.
+        The reason to leave it out is no complaint.
+        """
         self._checks.forget()
         self._checks.before_update()
 

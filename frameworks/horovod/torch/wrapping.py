@@ -14,7 +14,7 @@ import torch
 from horovod.common.training.agreement import Agreement, at_construction
 from horovod.common.training.gradient_options import GradientSettings, check_passes, takes_part
 from horovod.torch.compiling import methods_outside_of_graphs
-from horovod.torch.step_checks import watch_added
+from horovod.torch.step_checks import watch_of
 
 NamedParameters = list[tuple[str, torch.Tensor]]
 
@@ -142,7 +142,8 @@ class WrappedOptimizer:
         taken = set(self._parameter_names.values())  # also those that are in no group any more
         added = [(f"{name}#{len(taken)}" if name in taken else name, parameter) for name, parameter in added]
         self._parameter_names.update({parameter: name for name, parameter in added})
-        watch_added(self._wrapped, added)
+        if watch := watch_of(self._wrapped):
+            watch.add(added)
         return added
 
     def _drop_provisional(self) -> None:

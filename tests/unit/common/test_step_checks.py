@@ -40,7 +40,7 @@ def _checks(content: list[tuple[str, bytes]] | None = None) -> StepChecks:
 def test_nothing_is_exchanged_where_all_is_switched_off(others: Callable[[list], None]) -> None:
     others([])
     checks = _checks()
-    assert not checks.wanted
+    assert checks.is_over
     checks.before_update()
 
 
@@ -169,7 +169,7 @@ def test_tensors_that_not_all_ranks_have_differ() -> None:
 def test_what_is_no_value_is_the_default(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     for variable in ("HOROVOD_CHECK_NONFINITE", "HOROVOD_CHECK_PARAMETERS_EVERY"):
         monkeypatch.setenv(variable, value)
-    assert not _checks().wanted
+    assert _checks().is_over
 
 
 @settings(deadline=None)

@@ -14,6 +14,7 @@ from typing import Any, Generic
 from horovod.bootstrap.text import escaped
 from horovod.common import basics
 from horovod.common.collective.collectives import Collectives, check_root
+from horovod.common.collective.exchange import part
 from horovod.common.collective.tensor_glue import Tensor
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.process_sets import ProcessSet, check_process_set, global_process_set
@@ -75,10 +76,6 @@ def _opened(
     return _decode(data, failure)
 
 
-def _part(name: str | None, part: str) -> str | None:
-    return None if name is None else name + "." + part
-
-
 class ObjectCollectives(Generic[Tensor]):
     """The object operations of one adapter, over its byte tensors; the bound methods are what users call."""
 
@@ -113,9 +110,9 @@ class ObjectCollectives(Generic[Tensor]):
         data, failure = _encode(obj) if is_root else (b"", None)
         if is_root:
             data = _mac(data, root_rank, name, process_set) + data
-        size = self._ops.broadcast_number(len(data), root_rank, _part(name, "size"), process_set)
+        size = self._ops.broadcast_number(len(data), root_rank, part(name, "size"), process_set)
         tensor = self._ops.glue.from_bytes(data if is_root else bytes(size))
-        self._ops.broadcast_(tensor, root_rank, _part(name, "data"), process_set)
+        self._ops.broadcast_(tensor, root_rank, part(name, "data"), process_set)
         if is_root and failure is None:
             return obj
         received = memoryview(self._ops.glue.to_bytes(tensor))
@@ -143,9 +140,9 @@ class ObjectCollectives(Generic[Tensor]):
         data, failure = _encode(obj)
         data = _mac(data, me, name, process_set) + data
         # With the rank, because one that has joined contributes nothing.
-        sizes = self._ops.allgather_number_lists([me, len(data)], _part(name, "size"), process_set)
+        sizes = self._ops.allgather_number_lists([me, len(data)], part(name, "size"), process_set)
         tensor = self._ops.glue.from_bytes(data)
-        handle = self._ops.allgather_async(tensor, _part(name, "data"), process_set)
+        handle = self._ops.allgather_async(tensor, part(name, "data"), process_set)
         gathered = memoryview(self._ops.glue.to_bytes(self._ops.synchronize(handle)))
         senders = [sender for sender, _ in sizes]
         if senders != sorted(set(senders)):

@@ -78,11 +78,6 @@ class StepChecks:
         self._has_begun = False
 
     @property
-    def wanted(self) -> bool:
-        """Whether there is anything to check."""
-        return self.nonfinite or self.every > 0 or self.first
-
-    @property
     def is_over(self) -> bool:
         """Whether there is nothing to check any more in this job."""
         is_done = not self.first or (self.step >= _AFTER_FIRST and self._phase == phase())
@@ -118,9 +113,11 @@ class StepChecks:
             NonfiniteGradientError: some rank has noted a gradient.
                 Both on all ranks, with one text, before any parameter has changed.
         """
-        first, self._first = self._first, None
-        self.begin_step(parameters)
-        self._first = first
+        try:
+            self.begin_step(parameters)
+        except BaseException:
+            self.forget()
+            raise
         self.check_gradients()
 
     def begin_step(self, parameters: Contents = ()) -> None:
