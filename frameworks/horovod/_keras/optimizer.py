@@ -147,7 +147,9 @@ class DistributedKerasOptimizer(SchedulesByPass):
         return [given.get(key(variable)) for variable in trained], trained
 
     def _refuse_loss_scaling_around(self) -> None:
-        """It would judge by this rank's gradients, so that the ranks would not all go on to reduce them."""
+        """It would judge by this rank's gradients, so that the ranks would not all go on to reduce them.
+        Keras tells an optimizer nothing of one around it, but that one calls its ``build``.
+        """
         frame: Any = sys._getframe(1)
         for _ in range(_FRAMES):
             if frame is None:

@@ -288,7 +288,9 @@ _DistributedAdasumOptimizer = DistributedAdasumOptimizer  # scripts ask for the 
 
 
 def _asked_by_grad_scaler() -> bool:
-    """Whether the property that calls this is read by GradScaler: read by others it has no effect."""
+    """Whether the property that calls this is read by GradScaler: read by others it has no effect. GradScaler
+    asks an optimizer nothing else before it takes the gradients.
+    """
     return sys._getframe(2).f_globals.get("__name__", "").endswith("grad_scaler")
 
 
