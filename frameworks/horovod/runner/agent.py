@@ -47,13 +47,15 @@ def join(
     """
     from .launchers.welcome import common_secret
     from .nodes import agent
+    from .nodes.dial_in import DialIn
 
     try:
         target, secret = meeting.split(address), common_secret(os.environ)
         name = name or os.environ.get("HOROVOD_HOSTNAME") or os.uname().nodename
         seconds = (timeouts.start_seconds(settings) or _START_SECONDS) if seconds is None else seconds
         patience = timeouts.lost_seconds(settings)
-        return agent.join(target, secret, name, slots, place, seconds, patience)
+        own = name, slots, place, seconds, patience
+        return agent.join(lambda loop: DialIn(loop, target, secret, *own, agent.tell))
     except ValueError as error:
         agent.complain(str(error))
         return _USAGE_STATUS

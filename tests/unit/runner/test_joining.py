@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from horovod.runner import launch, meeting, placing
 from horovod.runner.command_line import parser
 from horovod.runner.hosts import HostsError
-from horovod.runner.nodes import agent
+from horovod.runner.nodes import agent, dial_in
 from horovod.runner.nodes.joining import Application
 
 
@@ -126,12 +126,13 @@ def test_who_has_the_address_leads() -> None:
 
 def test_a_host_that_is_led_has_the_limits_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(agent, "join", lambda *words: asked.extend(words) or 0)
+    monkeypatch.setattr(dial_in, "DialIn", lambda *words: asked.extend(words))
+    monkeypatch.setattr(agent, "join", lambda dial: dial(None) or 0)
     monkeypatch.setenv("HOROVOD_SECRET_KEY", "00" * 32)
     options = ["--start-timeout", "7", "--host-timeout", "300"]
     words = ["--nnodes", "2", "-np", "2", "--rendezvous", "192.0.2.77:29500", *options, "train"]
     assert launch.start_job(parser.parse(words)) == 0
-    assert asked[0] == ("192.0.2.77", 29500) and asked[-2:] == [7.0, 300.0]
+    assert asked[1] == ("192.0.2.77", 29500) and asked[-3:-1] == [7.0, 300.0]
 
 
 def test_hosts_are_in_the_order_of_their_places_and_names() -> None:

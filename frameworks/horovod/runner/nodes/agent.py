@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod.bootstrap import secret
@@ -286,22 +286,14 @@ def main() -> None:
     os._exit(status)  # without ``dismiss``, the guard ends what still runs
 
 
-def join(
-    address: tuple[str, int],
-    given: bytes,
-    name: str,
-    slots: int | None,
-    place: int | None,
-    seconds: float,
-    patience: float,
-) -> int:
-    """Serves the launcher at an address; see ``agent.join`` of the runner. Afterwards the process has to end
-    by ``os._exit``, as in ``main``.
+def join(dial: Callable[[Loop], DialIn]) -> int:
+    """Serves the launcher that is dialled; see ``agent.join`` of the runner. Afterwards the process has to
+    end by ``os._exit``, as in ``main``.
     """
     while True:
         signals = SignalQueue()
         loop = Loop(signals, Children())
-        carrier = DialIn(loop, address, given, name, slots, place, seconds, patience, tell)
+        carrier = dial(loop)
         agent = Agent(loop, carrier)
         status = agent.run()
         if agent.has_work or not carrier.is_forgotten:
