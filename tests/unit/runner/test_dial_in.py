@@ -7,8 +7,10 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +18,17 @@ from load import within
 
 from horovod.bootstrap.network import endpoints
 from horovod.bootstrap.network.auth import Keys
+from horovod.bootstrap.network.interfaces import Network
 from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE
 from horovod.runner.elastic.named_hosts import NamedHosts
+from horovod.runner.job import Job
+from horovod.runner.launchers.job_hosts import JobHosts
 from horovod.runner.nodes import dial_in, joining, sealed
 from horovod.runner.nodes.channel import Channel, Tag
 from horovod.runner.nodes.dial_in import DialIn, RefusedError
 from horovod.runner.nodes.joining import Application, Joining
+from horovod.runner.nodes.node import Work
+from horovod.runner.nodes.route import Route
 from horovod.runner.nodes.way import PING_SECONDS
 
 SECRET = bytes(range(32))
@@ -302,3 +309,12 @@ def test_connections_that_bring_nothing_do_not_make_a_host_last(
     way.stream.drop("it broke again")
     meeting.run_until(lambda: len(connections) > 4 and way.stream.is_connected)
     assert way.heard > heard
+
+
+def test_a_named_host_is_reached_by_ssh_although_an_agent_of_its_name_has_dialled() -> None:
+    """More have dialled than a job with ranks that stay waits for: it knows nothing of the others."""
+    hosts = JobHosts.__new__(JobHosts)
+    own = {"_job": Job(Work(["true"], {}, (), 1), [], {}), "environment": {}, "network": Network()}
+    rest = {"_logins": Counter(), "_number": "1", "_loop": None, "guardian": None}
+    vars(hosts).update(own, **rest, welcome=SimpleNamespace(joining=SimpleNamespace(way=lambda host: "way")))
+    assert isinstance(hosts.remote("pod").route, Route) and hosts.joined("pod") == "way"

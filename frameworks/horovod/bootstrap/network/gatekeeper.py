@@ -74,7 +74,8 @@ class Gatekeeper:
     """Listening sockets in a caller's selector, whose registered data are callables to be called when ready.
 
     ``admit`` receives each authenticated connection (non-blocking) and owns it. ``refusals`` counts those
-    turned away, and tells ``say`` of them.
+    turned away, and tells ``say`` of them. The sockets of one owner are one crowd: who is displaced is the
+    oldest at any of them, and what is told, at most every ten seconds, is of all.
     """
 
     def __init__(

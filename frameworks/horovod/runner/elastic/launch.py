@@ -128,7 +128,7 @@ class _Parts:
         """Brings up an agent on each other host that the user has named: one that cannot be used is known
         before anything is started. Hosts that a script names later are reached beside the job.
         """
-        remotes = [self._cluster.remote(host) for host in self._discovery.hosts if not is_this_host(host)]
+        remotes = [self._new_remote(host) for host in self._discovery.hosts if not is_this_host(host)]
         self._cluster.reach(remotes, list(self._discovery.hosts))
         return remotes
 
@@ -152,8 +152,11 @@ class _Parts:
             work = replace(self._work(), environment={"MASTER_ADDR": endpoints.LOOPBACK})
             return self._cluster.start_here(host, work, self._supervisor), None
         reached = (node for node in self._remotes if node.host == host and not node.is_lost)
-        remote = next(reached, None) or self._cluster.remote(host)
+        remote = next(reached, None) or self._new_remote(host)
         return remote, remote
+
+    def _new_remote(self, host: str) -> RemoteNode:
+        return self._cluster.remote(host, self._cluster.joined(host))
 
     def _part(self) -> None:
         if self._cluster.welcome is not None:

@@ -89,7 +89,7 @@ class _Start:
         joined, hosts = self.hosts.wait()
         self.placements = allocate(hosts, self._job.size)
         for way in joined:
-            self._remotes[way.host] = self.hosts.remote(way.host)
+            self._remotes[way.host] = self.hosts.remote(way.host, way)
             self._remotes[way.host].dial(None)
         named = [host for host in by_host(self.placements) if host not in self._remotes]
         self._remotes |= {host: self.hosts.remote(host) for host in named if not is_this_host(host)}

@@ -71,6 +71,7 @@ class JobHosts:
         self._stack.callback(self.guardian.dismiss)
         self._stack.callback(self._loop.children.kill_strays)
         self._offered: secret.Offer | None = None
+        self._folder = ""  # in which the job has been started
 
     def _new_welcome(self) -> "Welcome | None":
         if self._job.reach.rendezvous is None:
@@ -88,13 +89,16 @@ class JobHosts:
 
     def is_here(self, host: str) -> bool:
         """Whether the launcher starts the processes of a host itself."""
-        return is_this_host(host) and self._joined(host) is None
+        return is_this_host(host) and self.joined(host) is None
 
-    def remote(self, host: str) -> RemoteNode:
-        """Another host, which has dialled, or is not dialled yet."""
+    def joined(self, host: str) -> "Joined | None":
+        """The way to a host that has dialled."""
+        return None if self.welcome is None else self.welcome.joining.way(host)
+
+    def remote(self, host: str, way: Way | None = None) -> RemoteNode:
+        """Another host, which is not dialled yet, or that has dialled, by ``way``."""
         self._logins[host] += 1
         marker = f"{_JOB_VARIABLE}={self._number_at(host)}"
-        way: Way | None = self._joined(host)
         if way is None:
             reach, patience = self._job.reach, timeouts.lost_seconds(self.environment, PATIENCE)
             target = ssh.target(host, reach.ssh_port, reach.ssh_identity_file, reach.shell, patience)
@@ -109,8 +113,8 @@ class JobHosts:
         """Brings up the agents of other hosts, on all at the same time; ``hosts`` are all that the user has
         named. Raises ReachError.
         """
-        if remotes:
-            working_directory()  # where it has been removed, that is known before anybody logs in
+        if remotes:  # where it has been removed, that is known before anybody logs in
+            self._folder = working_directory()
         self._stack.callback(lambda: reach.part(self._loop, remotes, self.status))
         seconds = self._job.reach.start_seconds or timeouts.START_SECONDS
         reach.greet(self._loop, remotes, seconds, self._job.reach.fan_out)
@@ -137,7 +141,7 @@ class JobHosts:
         """Has the agent of another host start work."""
         own = {**self._variables_at(node.host), _JOB_VARIABLE: self._number_at(node.host)}
         said = replace(work, environment=own)
-        node.start(said, self.secret, working_directory(), _inherited(), events)
+        node.start(said, self.secret, self._folder or working_directory(), _inherited(), events)
         return node
 
     def store(self, key: bytes, size: int, remotes: Sequence[RemoteNode] | None) -> StoreServer:
@@ -163,9 +167,6 @@ class JobHosts:
     def warn(self, text: str) -> None:
         """A line for people."""
         self._complaints.say(f"warning: {text}")
-
-    def _joined(self, host: str) -> "Joined | None":
-        return None if self.welcome is None else self.welcome.joining.way(host)
 
     def _variables_at(self, host: str) -> dict[str, str]:
         """Those of the processes on one host."""
