@@ -110,12 +110,20 @@ enum class Step : uint8_t { kProgressed, kBlocked, kDone, kFailed };
 class StepMachine {
  public:
   virtual ~StepMachine() = default;
-  virtual Step Advance() = 0;
+  Step Advance() {
+    const Step step = status_.ok() ? TakeStep() : Step::kFailed;
+    return status_.ok() ? step : Step::kFailed;
+  }
   // Why Advance() returned kFailed.
-  virtual Status status() const { return Status::Ok(); }
+  virtual Status status() const { return status_; }
   // While it is blocked: when to advance it though nothing has woken the rank, on the clock of
   // NowMicros; -1 = never. For what can only be looked at again.
   virtual int64_t deadline_us() const { return -1; }
+
+ protected:
+  virtual Step TakeStep() = 0;
+
+  Status status_;  // once it is an error, the machine has failed
 };
 
 constexpr size_t kStepBytes = 256 << 10;
@@ -123,12 +131,10 @@ constexpr size_t kStepBytes = 256 << 10;
 // A machine whose first step says why it could not be started.
 class FailedMachine : public StepMachine {
  public:
-  explicit FailedMachine(Status status) : status_(std::move(status)) {}
-  Step Advance() override { return Step::kFailed; }
-  Status status() const override { return status_; }
+  explicit FailedMachine(Status status) { status_ = std::move(status); }
 
  private:
-  const Status status_;
+  Step TakeStep() override { return Step::kFailed; }
 };
 
 inline std::unique_ptr<StepMachine> MakeFailed(Status status) {

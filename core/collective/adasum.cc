@@ -68,10 +68,10 @@ class Adasum : public StepMachine {
     StartParts(spec.sequence, start);
   }
 
-  Status status() const override { return status_; }
+ private:
+  enum class Stage { kExchange, kLoad, kMeasure, kShare, kCombine, kStore, kGather, kDone };
 
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
+  Step TakeStep() override {
     switch (stage_) {
       case Stage::kExchange:
         return Carry(Stage::kLoad);
@@ -90,9 +90,6 @@ class Adasum : public StepMachine {
         return Carry(Stage::kDone);
     }
   }
-
- private:
-  enum class Stage { kExchange, kLoad, kMeasure, kShare, kCombine, kStore, kGather, kDone };
 
   // All parts are started with the operation, because the collectives of a set must be started in
   // one order on every member, whatever else it starts in the meantime.
@@ -198,7 +195,6 @@ class Adasum : public StepMachine {
   std::vector<Dots> dots_;     // of the round's pairs
   std::vector<std::unique_ptr<StepMachine>>
       parts_;  // alltoall, an allreduce for every round, allgather
-  Status status_;
   Stage stage_ = Stage::kExchange;
   size_t part_ = 0;
   size_t round_ = 0;

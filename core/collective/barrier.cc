@@ -13,13 +13,13 @@ class WindowBarrier : public StepMachine {
  public:
   explicit WindowBarrier(Board* board) : board_(board), operation_(board, 0) {}
 
-  Step Advance() override {
+ private:
+  Step TakeStep() override {
     if (!operation_.Begin()) return Step::kBlocked;
     while (arrived_ < board_->size() && operation_.HasBegun(arrived_)) ++arrived_;
     return arrived_ == board_->size() ? Step::kDone : Step::kBlocked;
   }
 
- private:
   Board* const board_;
   ChunkedOperation operation_;
   int arrived_ = 0;  // the ranks below have begun
@@ -32,7 +32,8 @@ class DisseminationBarrier : public StepMachine {
   DisseminationBarrier(const Communicator& comm, uint64_t sequence)
       : comm_(comm), sequence_(sequence) {}
 
-  Step Advance() override {
+ private:
+  Step TakeStep() override {
     if (round_ == 0) PostReceives();
     if (round_ > 0 && !receiving_[round_ - 1].done) return Step::kBlocked;
     if (round_ < rounds_) {
@@ -47,7 +48,6 @@ class DisseminationBarrier : public StepMachine {
     return Step::kDone;
   }
 
- private:
   void PostReceives() {
     for (; (1 << rounds_) < comm_.size(); ++rounds_) {
       comm_.Recv(comm_.rank() - (1 << rounds_), sequence_, static_cast<uint32_t>(rounds_), nullptr,

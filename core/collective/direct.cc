@@ -32,10 +32,8 @@ class DirectReducescatter : public StepMachine {
     status_ = exchange_.BorrowRoom();
   }
 
-  Status status() const override { return status_; }
-
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
+ private:
+  Step TakeStep() override {
     bool moved = exchange_.PostReceives();
     while (exchange_.SendNext({true})) moved = true;
     while (exchange_.Take(&status_) != nullptr) moved = true;
@@ -45,14 +43,12 @@ class DirectReducescatter : public StepMachine {
     return Step::kDone;
   }
 
- private:
   const std::vector<PieceStream> parts_;  // by the position that gets it reduced
   const PieceStream& own_;
   std::vector<PieceStream> arrivals_;  // by position: where its input of the own part goes
   Reducer reducer_;
   FrameExchange exchange_;
   ScratchPool::Lease scratch_;
-  Status status_;
 };
 
 }  // namespace

@@ -37,22 +37,18 @@ class PairwiseAlltoall : public StepMachine {
     status_ = exchange_.BorrowRoom();
   }
 
-  Status status() const override { return status_; }
-
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
+ private:
+  Step TakeStep() override {
     const bool posted = exchange_.PostReceives();
     if (exchange_.Take(&status_) != nullptr) {
       failpoint::Hit("chunk");
       return Step::kProgressed;
     }
-    if (!status_.ok()) return Step::kFailed;
     if (PostSends() || own_.Next()) return Step::kProgressed;
     if (exchange_.done()) return Step::kDone;
     return posted ? Step::kProgressed : Step::kBlocked;
   }
 
- private:
   // Posts one frame, or the last frame to everybody.
   bool PostSends() {
     bool only_last = true;
@@ -74,7 +70,6 @@ class PairwiseAlltoall : public StepMachine {
   const AlltoallParts parts_;
   StraightCopy own_;
   FrameExchange exchange_;
-  Status status_;
 };
 
 }  // namespace

@@ -36,16 +36,15 @@ class Relay : public StepMachine {
     status_ = exchange_.BorrowRoom();
   }
 
-  Status status() const override { return status_; }
+ private:
+  static constexpr int kMostTaken = kStepBytes / kFrameBytes;
 
   // As much as one step may of what has arrived, so that it is sent on together: the fewer calls of
   // the system, the less it takes (transport/tcp/writer).
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
+  Step TakeStep() override {
     bool moved = exchange_.PostReceives();
     for (int taken = 0; taken < kMostTaken; ++taken) {
       const Frame* frame = exchange_.Take(&status_);
-      if (!status_.ok()) return Step::kFailed;
       if (frame == nullptr) break;
       failpoint::Hit("chunk");
       here_[frame->number] = true;
@@ -56,14 +55,10 @@ class Relay : public StepMachine {
     return exchange_.done() ? Step::kDone : Step::kBlocked;
   }
 
- private:
-  static constexpr int kMostTaken = kStepBytes / kFrameBytes;
-
   const RelayPlan plan_;
   StraightCopy own_;
   FrameExchange exchange_;
   std::vector<bool> here_;  // by number
-  Status status_;
 };
 
 }  // namespace

@@ -118,12 +118,15 @@ class RingReduce : public StepMachine {
     status_ = comm_.scratch->Borrow(kScratchBytes, &scratch_);
   }
 
-  Status status() const override { return status_; }
+ private:
+  static constexpr int kMostTaken = kStepBytes / kFrameBytes;
+  // Scratch: the slots of received frames, places for own frames on their way, and one for a scaled
+  // input.
+  static constexpr size_t kScratchBytes = (kRingSlots + kInFlight + 1) * kFrameBytes;
 
   // As much as one step may of what has arrived, so that it is sent on together: the fewer calls of
   // the system, the less it takes (transport/tcp/writer).
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
+  Step TakeStep() override {
     bool moved = PostReceives();
     for (int taken = 0; taken < kMostTaken && from_.HasArrived(); ++taken) {
       const size_t index = from_.taken();
@@ -139,12 +142,6 @@ class RingReduce : public StepMachine {
         from_.taken() == schedule_.receives.size() && to_.sent() == schedule_.sends.size();
     return done ? Step::kDone : Step::kBlocked;
   }
-
- private:
-  static constexpr int kMostTaken = kStepBytes / kFrameBytes;
-  // Scratch: the slots of received frames, places for own frames on their way, and one for a scaled
-  // input.
-  static constexpr size_t kScratchBytes = (kRingSlots + kInFlight + 1) * kFrameBytes;
 
   std::byte* Place(size_t place) const { return scratch_.data() + place * kFrameBytes; }
   std::byte* Slot(size_t index) const { return Place(index % kRingSlots); }
@@ -224,7 +221,6 @@ class RingReduce : public StepMachine {
   Reducer combine_;
   Reducer finish_;
   ScratchPool::Lease scratch_;
-  Status status_;
 };
 
 // Where each rank's block ends: whole elements, as even as possible.

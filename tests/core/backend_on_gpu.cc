@@ -159,7 +159,13 @@ class OnGpu : public StepMachine {
     for (const Travelling& piece : pieces_) piece.Free();
   }
 
-  Step Advance() override {
+  Status status() const override { return machine_->status(); }
+  int64_t deadline_us() const override {
+    return returns_ ? NowMicros() + kPauseUs : machine_->deadline_us();
+  }
+
+ private:
+  Step TakeStep() override {
     if (returns_) return Await();
     const Step step = machine_->Advance();
     if (step != Step::kDone) return step;
@@ -167,12 +173,7 @@ class OnGpu : public StepMachine {
     returns_ = true;
     return Step::kProgressed;
   }
-  Status status() const override { return machine_->status(); }
-  int64_t deadline_us() const override {
-    return returns_ ? NowMicros() + kPauseUs : machine_->deadline_us();
-  }
 
- private:
   Step Await() {
     for (const Travelling& piece : pieces_) {
       if (!piece.device->Happened(piece.done)) return Step::kBlocked;

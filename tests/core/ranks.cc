@@ -26,17 +26,18 @@ class Then : public StepMachine {
   Then(std::unique_ptr<StepMachine> first, std::function<std::unique_ptr<StepMachine>()> second)
       : machine_(std::move(first)), second_(std::move(second)) {}
 
-  Step Advance() override {
+  Status status() const override { return machine_->status(); }
+  int64_t deadline_us() const override { return machine_->deadline_us(); }
+
+ private:
+  Step TakeStep() override {
     const Step step = machine_->Advance();
     if (step != Step::kDone || !second_) return step;
     machine_ = second_();
     second_ = nullptr;
     return Step::kProgressed;
   }
-  Status status() const override { return machine_->status(); }
-  int64_t deadline_us() const override { return machine_->deadline_us(); }
 
- private:
   std::unique_ptr<StepMachine> machine_;
   std::function<std::unique_ptr<StepMachine>()> second_;
 };
@@ -47,17 +48,18 @@ class InTurn : public StepMachine {
   InTurn(uint64_t place, uint64_t* turn, std::function<std::unique_ptr<StepMachine>()> make)
       : place_(place), turn_(turn), make_(std::move(make)) {}
 
-  Step Advance() override {
+  Status status() const override { return machine_->status(); }
+  int64_t deadline_us() const override { return machine_ ? machine_->deadline_us() : -1; }
+
+ private:
+  Step TakeStep() override {
     if (*turn_ != place_) return Step::kBlocked;
     if (machine_ == nullptr) machine_ = make_();
     const Step step = machine_->Advance();
     if (step == Step::kDone) ++*turn_;
     return step;
   }
-  Status status() const override { return machine_->status(); }
-  int64_t deadline_us() const override { return machine_ ? machine_->deadline_us() : -1; }
 
- private:
   const uint64_t place_;
   uint64_t* const turn_;
   const std::function<std::unique_ptr<StepMachine>()> make_;

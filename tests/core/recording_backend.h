@@ -43,7 +43,11 @@ class RecordingMachine : public StepMachine {
         end_(std::move(end)) {}
   ~RecordingMachine() override { record_->calls.emplace_back("machine gone"); }
 
-  Step Advance() override {
+  Status status() const override { return end_; }
+  int64_t deadline_us() const override { return record_->deadline_us; }
+
+ private:
+  Step TakeStep() override {
     if (!may_end_->load()) return Step::kBlocked;
     for (const Piece& piece : pieces_) {
       std::memcpy(piece.output, piece.input, static_cast<size_t>(piece.bytes));
@@ -51,10 +55,7 @@ class RecordingMachine : public StepMachine {
     if (on_device_ != nullptr) *on_device_ = record_->end;
     return end_.ok() ? Step::kDone : Step::kFailed;
   }
-  Status status() const override { return end_; }
-  int64_t deadline_us() const override { return record_->deadline_us; }
 
- private:
   const std::shared_ptr<Record> record_;
   const std::vector<Piece> pieces_;
   std::shared_ptr<const DeviceEnd>* const on_device_;

@@ -24,7 +24,8 @@ class Local : public StepMachine {
   explicit Local(const CollectiveSpec& spec)
       : reduces_(Reduces(spec.kind)), reducer_(spec.reduction, 1), stream_(spec.pieces) {}
 
-  Step Advance() override {
+ private:
+  Step TakeStep() override {
     const int64_t end = std::min(at_ + kStride, stream_.bytes());
     if (reduces_) {
       reducer_.IntoOutputs(stream_, at_, end);
@@ -35,7 +36,6 @@ class Local : public StepMachine {
     return at_ == stream_.bytes() ? Step::kDone : Step::kProgressed;
   }
 
- private:
   const bool reduces_;
   Reducer reducer_;
   const PieceStream stream_;

@@ -56,13 +56,6 @@ class Connecting : public StepMachine {
     library_->BeginToListen(waker, mine_);
   }
 
-  Step Advance() override {
-    if (exchange_ != nullptr) return Exchange();
-    const Step step = under_way_.Look();
-    if (step != Step::kDone || connecting_) return step;
-    exchange_ = host_->Start(swap_);
-    return Step::kProgressed;
-  }
   Status status() const override {
     return exchange_ != nullptr ? exchange_->status() : under_way_.status("setting up");
   }
@@ -71,6 +64,14 @@ class Connecting : public StepMachine {
   }
 
  private:
+  Step TakeStep() override {
+    if (exchange_ != nullptr) return Exchange();
+    const Step step = under_way_.Look();
+    if (step != Step::kDone || connecting_) return step;
+    exchange_ = host_->Start(swap_);
+    return Step::kProgressed;
+  }
+
   Step Exchange() {
     const Step step = exchange_->Advance();
     if (step != Step::kDone) return step;
@@ -100,7 +101,13 @@ class StagedCollective : public StepMachine {
         staging_(std::move(staging)),
         under_way_(library, name) {}
 
-  Step Advance() override {
+  Status status() const override { return status_.ok() ? under_way_.status(Name(kind_)) : status_; }
+  int64_t deadline_us() const override { return under_way_.deadline_us(); }
+
+ private:
+  enum class Phase : uint8_t { kNext, kPack, kCall, kUnpack };
+
+  Step TakeStep() override {
     switch (phase_) {
       case Phase::kNext:
         return Next();
@@ -117,17 +124,11 @@ class StagedCollective : public StepMachine {
     }
     return Step::kFailed;
   }
-  Status status() const override { return own_.ok() ? under_way_.status(Name(kind_)) : own_; }
-  int64_t deadline_us() const override { return under_way_.deadline_us(); }
-
- private:
-  enum class Phase : uint8_t { kNext, kPack, kCall, kUnpack };
 
   Step Next() {
     call_.memory = staging_;
     if (!rounds_.Next(&call_)) return Step::kDone;
-    own_ = rounds_.Allocate(staging_.get(), &call_);
-    if (!own_.ok()) return Step::kFailed;
+    status_ = rounds_.Allocate(staging_.get(), &call_);
     phase_ = Phase::kPack;
     return Step::kProgressed;
   }
@@ -146,7 +147,6 @@ class StagedCollective : public StepMachine {
   UnderWay under_way_;
   LibraryCall call_;
   Phase phase_ = Phase::kNext;
-  Status own_;  // of this rank alone
 };
 
 class StagedBackend : public Backend {

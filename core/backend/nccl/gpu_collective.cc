@@ -29,7 +29,15 @@ class GpuCollective : public StepMachine {
         rank_(rank),
         size_(size) {}
 
-  Step Advance() override {
+  Status status() const override { return failure_; }
+  int64_t deadline_us() const override {
+    return failed_us_ >= 0 ? failed_us_ + kLateUs : look_again_us_;
+  }
+
+ private:
+  enum class Phase : uint8_t { kInputs, kBefore, kCall, kLaunch, kAfter, kEnd, kDone };
+
+  Step TakeStep() override {
     if (failed_us_ >= 0) return NowMicros() < failed_us_ + kLateUs ? Step::kBlocked : Step::kFailed;
     const std::lock_guard<std::mutex> lock(communicator_->in_use());
     const DeviceScope scope(driver_, communicator_->context());
@@ -51,13 +59,6 @@ class GpuCollective : public StepMachine {
     }
     return Step::kFailed;
   }
-  Status status() const override { return status_; }
-  int64_t deadline_us() const override {
-    return failed_us_ >= 0 ? failed_us_ + kLateUs : look_again_us_;
-  }
-
- private:
-  enum class Phase : uint8_t { kInputs, kBefore, kCall, kLaunch, kAfter, kEnd, kDone };
 
   Step Went(const Status& status, Phase next) {
     if (!status.ok()) return Fail(status);
@@ -66,7 +67,7 @@ class GpuCollective : public StepMachine {
   }
 
   Step Fail(Status status) {
-    status_ = std::move(status);
+    failure_ = std::move(status);
     failed_us_ = NowMicros();
     return Step::kBlocked;
   }
@@ -183,7 +184,7 @@ class GpuCollective : public StepMachine {
   int scaled_sum_ = -1;  // NCCL's number of the operation that was made for this collective
   int64_t look_again_us_ = -1;
   int64_t failed_us_ = -1;
-  Status status_;
+  Status failure_;
 };
 
 }  // namespace

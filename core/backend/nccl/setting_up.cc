@@ -27,15 +27,8 @@ class SettingUp : public StepMachine {
         sequence_(sequence),
         told_(static_cast<size_t>(members_.size())) {}
 
-  Step Advance() override {
-    if (exchange_ != nullptr) return Exchange();
-    const Step step = session_->Look();
-    if (step != Step::kDone || connecting_) return step;
-    exchange_ = host_->Start(Tell());
-    return Step::kProgressed;
-  }
   Status status() const override {
-    if (!refused_.ok()) return refused_;
+    if (!status_.ok()) return status_;
     return exchange_ != nullptr ? exchange_->status() : session_->status();
   }
   int64_t deadline_us() const override {
@@ -43,6 +36,14 @@ class SettingUp : public StepMachine {
   }
 
  private:
+  Step TakeStep() override {
+    if (exchange_ != nullptr) return Exchange();
+    const Step step = session_->Look();
+    if (step != Step::kDone || connecting_) return step;
+    exchange_ = host_->Start(Tell());
+    return Step::kProgressed;
+  }
+
   // An allgather of equal parts.
   CollectiveSpec Tell() {
     mine_.id = session_->id();
@@ -63,9 +64,9 @@ class SettingUp : public StepMachine {
     const Step step = exchange_->Advance();
     if (step != Step::kDone) return step;
     exchange_.reset();
-    refused_ = WhoCannot();
-    if (refused_.ok()) refused_ = WhoDiffers();
-    if (!refused_.ok()) return Step::kFailed;
+    status_ = WhoCannot();
+    if (status_.ok()) status_ = WhoDiffers();
+    if (!status_.ok()) return Step::kFailed;
     connecting_ = true;
     session_->BeginToConnect(told_.front().id);
     return Step::kProgressed;
@@ -107,7 +108,6 @@ class SettingUp : public StepMachine {
   std::vector<Told> told_;
   std::unique_ptr<StepMachine> exchange_;
   bool connecting_ = false;
-  Status refused_;
 };
 
 }  // namespace

@@ -49,26 +49,22 @@ class HierarchicalAllreduce : public StepMachine {
     status_ = comm_.scratch->Borrow(static_cast<size_t>(scratch_bytes_) * places, &scratch_);
   }
 
-  Status status() const override { return status_; }
-
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
-    const bool posted = PostReceives();
-    if (!operation_.Begin()) return posted ? Step::kProgressed : Step::kBlocked;
-    // What lets others go on comes first, oldest chunk first.
-    if (Take() || Exchange() || Publish() || Reduce() || CopyIn() || posted) {
-      failpoint::Hit("chunk");
-      return status_.ok() ? Step::kProgressed : Step::kFailed;
-    }
-    if (!status_.ok()) return Step::kFailed;
-    return taken_ == chunks_ && operation_.complete() ? Step::kDone : Step::kBlocked;
-  }
-
  private:
   struct Range {
     int64_t begin, end;
   };
   using Exchanges = std::vector<LinkExchange>;  // by place in lanes_.own()
+
+  Step TakeStep() override {
+    const bool posted = PostReceives();
+    if (!operation_.Begin()) return posted ? Step::kProgressed : Step::kBlocked;
+    // What lets others go on comes first, oldest chunk first.
+    if (Take() || Exchange() || Publish() || Reduce() || CopyIn() || posted) {
+      failpoint::Hit("chunk");
+      return Step::kProgressed;
+    }
+    return taken_ == chunks_ && operation_.complete() ? Step::kDone : Step::kBlocked;
+  }
 
   static int64_t ChunkBytes(int64_t bytes, const BoardShape& shape) {
     const int64_t part = bytes <= kOneChunk ? bytes : (bytes + 1) / 2;
@@ -206,7 +202,6 @@ class HierarchicalAllreduce : public StepMachine {
   std::vector<Exchanges> exchanges_;  // of the chunks under way
   int64_t scratch_bytes_ = 0;         // of each exchange, at most
   ScratchPool::Lease scratch_;
-  Status status_;
   // Chunks through each phase here; taken_ <= exchanged_ <= reduced_ <= copied_, reduced_ <=
   // posted_.
   uint64_t posted_ = 0;

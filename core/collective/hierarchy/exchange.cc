@@ -158,21 +158,18 @@ class HierarchicalExchange : public StagedExchange {
     status_ = exchange_.BorrowRoom();
   }
 
-  Status status() const override { return status_; }
-
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
+ private:
+  Step TakeStep() override {
     const bool posted = exchange_.PostReceives();
     if (TakeArrived() || exchange_.SendNext(here_)) {
       failpoint::Hit("chunk");
-      return status_.ok() ? Step::kProgressed : Step::kFailed;
+      return Step::kProgressed;
     }
-    const Step step = StagedExchange::Advance();
+    const Step step = StagedExchange::TakeStep();
     if (step == Step::kBlocked && posted) return Step::kProgressed;
     return step == Step::kDone && !exchange_.done() ? Step::kBlocked : step;
   }
 
- private:
   bool TakeArrived() {
     const Frame* frame = exchange_.Take(&status_);
     if (frame != nullptr) here_[frame->number] = true;
@@ -211,9 +208,8 @@ class HierarchicalExchange : public StagedExchange {
   const Plan plan_;
   FrameExchange exchange_;
   std::vector<bool> here_;  // by number: it can be sent and handed out
-  Status status_;
-  int giver_ = 0;    // whose frame of the chunk is the next to take
-  size_t kept_ = 0;  // frames of plan_.own that lie in the outputs
+  int giver_ = 0;           // whose frame of the chunk is the next to take
+  size_t kept_ = 0;         // frames of plan_.own that lie in the outputs
 };
 
 }  // namespace

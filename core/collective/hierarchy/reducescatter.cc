@@ -50,25 +50,22 @@ class HierarchicalReducescatter : public StepMachine {
     status_ = comm_.scratch->Borrow(kRows * hosts * static_cast<size_t>(block_bytes_), &scratch_);
   }
 
-  Status status() const override { return status_; }
-
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
-    const bool posted = PostReceives();
-    if (!operation_.Begin()) return posted ? Step::kProgressed : Step::kBlocked;
-    // What lets others go on comes first, oldest chunk first.
-    if (Finish() || Reduce() || CopyIn() || posted) {
-      failpoint::Hit("chunk");
-      return status_.ok() ? Step::kProgressed : Step::kFailed;
-    }
-    return finished_ == chunks_ && operation_.complete() ? Step::kDone : Step::kBlocked;
-  }
-
  private:
   struct Range {
     int64_t begin, end;
     int64_t bytes() const { return end - begin; }
   };
+
+  Step TakeStep() override {
+    const bool posted = PostReceives();
+    if (!operation_.Begin()) return posted ? Step::kProgressed : Step::kBlocked;
+    // What lets others go on comes first, oldest chunk first.
+    if (Finish() || Reduce() || CopyIn() || posted) {
+      failpoint::Hit("chunk");
+      return Step::kProgressed;
+    }
+    return finished_ == chunks_ && operation_.complete() ? Step::kDone : Step::kBlocked;
+  }
 
   // At least two rows, so that there is something to overlap. Whole cache lines of every type, or
   // whole elements where so many ranks share a chunk, or so many hosts the scratch, that each gets
@@ -211,7 +208,6 @@ class HierarchicalReducescatter : public StepMachine {
   std::array<std::vector<Transfer>, kRows> receives_;  // by host
   std::vector<std::vector<Transfer>> sends_;           // by staging slot and place in lanes_.own()
   ScratchPool::Lease scratch_;
-  Status status_;
   uint64_t posted_ = 0;  // rows
   // Chunks through each phase here; finished_ <= reduced_ <= copied_.
   uint64_t copied_ = 0;

@@ -30,10 +30,10 @@ class ExchangeAllreduce : public StepMachine {
     status_ = comm_.scratch->Borrow(static_cast<size_t>(bytes), &scratch_);
   }
 
-  Status status() const override { return status_; }
+ private:
+  static constexpr int64_t kStretch = kStepBytes / 2;  // read once, written once
 
-  Step Advance() override {
-    if (!status_.ok()) return Step::kFailed;
+  Step TakeStep() override {
     if (stream_.bytes() == 0) return Step::kDone;
     if (packed_ < stream_.bytes()) {
       if (packed_ == 0)
@@ -42,15 +42,11 @@ class ExchangeAllreduce : public StepMachine {
       return Step::kProgressed;
     }
     if (exchange_.Advance(&status_)) return Step::kProgressed;
-    if (!status_.ok()) return Step::kFailed;
     if (!exchange_.done()) return Step::kBlocked;
     failpoint::Hit("chunk");
     UnpackNext();
     return unpacked_ == stream_.bytes() ? Step::kDone : Step::kProgressed;
   }
-
- private:
-  static constexpr int64_t kStretch = kStepBytes / 2;  // read once, written once
 
   static int64_t Aligned(int64_t bytes) { return (bytes + 127) / 128 * 128; }
   std::byte* data() const { return scratch_.data(); }
@@ -75,7 +71,6 @@ class ExchangeAllreduce : public StepMachine {
   Reducer scale_;  // of the inputs
   ScratchPool::Lease scratch_;
   LinkExchange exchange_;
-  Status status_;
   int64_t packed_ = 0;
   int64_t unpacked_ = 0;
 };

@@ -21,7 +21,8 @@ class ChunkedAllreduce : public StepMachine {
         chunk_bytes_(ChunkBytes(stream_.bytes(), board->shape())),
         operation_(board, CountChunks(stream_.bytes(), chunk_bytes_)) {}
 
-  Step Advance() override {
+ private:
+  Step TakeStep() override {
     if (!operation_.Begin()) return Step::kBlocked;
     // What lets others go on comes first, oldest chunk first.
     if (Take() || Reduce() || CopyIn()) {
@@ -31,7 +32,6 @@ class ChunkedAllreduce : public StepMachine {
     return taken_ == operation_.chunks() && operation_.complete() ? Step::kDone : Step::kBlocked;
   }
 
- private:
   struct Range {
     int64_t begin, end;
   };

@@ -64,7 +64,8 @@ class InlineExchange : public StepMachine {
  public:
   InlineExchange(Board* board, Streams streams) : operation_(board), streams_(std::move(streams)) {}
 
-  Step Advance() override {
+ private:
+  Step TakeStep() override {
     if (!begun_ && !Begin()) return Step::kBlocked;
     const auto size = static_cast<int>(streams_.incoming.size());
     if (next_ == size) return streams_.own.Next() ? Step::kProgressed : Step::kDone;
@@ -79,7 +80,6 @@ class InlineExchange : public StepMachine {
     return streams_.own.done() ? Step::kDone : Step::kProgressed;
   }
 
- private:
   bool Begin() {
     begun_ = operation_.Begin(streams_.given);
     if (begun_ && streams_.keeps_given) streams_.given.Keep(0, streams_.given.bytes());

@@ -17,7 +17,8 @@ class InlineReduce : public StepMachine {
         begin_(begin),
         end_(end) {}
 
-  Step Advance() override {
+ private:
+  Step TakeStep() override {
     if (!operation_.Begin(stream_)) return Step::kBlocked;
     for (; arrived_ < size_; ++arrived_) {
       if (!operation_.HasBegun(arrived_)) return Step::kBlocked;
@@ -28,7 +29,6 @@ class InlineReduce : public StepMachine {
     return Step::kDone;
   }
 
- private:
   const int size_;
   SlotOperation operation_;
   Reducer reducer_;

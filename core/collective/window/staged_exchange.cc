@@ -7,7 +7,7 @@ namespace hvd {
 StagedExchange::StagedExchange(Board* board, uint64_t chunks, uint64_t given, uint64_t needed)
     : board_(board), operation_(board, chunks), given_(given), needed_(needed) {}
 
-Step StagedExchange::Advance() {
+Step StagedExchange::TakeStep() {
   if (!operation_.Begin()) return Step::kBlocked;
   // Nothing is reduced for others; and what has nothing for anybody, or nothing for this rank, is
   // passed over.

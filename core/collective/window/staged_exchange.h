@@ -9,13 +9,12 @@ namespace hvd {
 // rank streams what it gives through its staging in chunks, and takes what it needs of the others'
 // chunks.
 class StagedExchange : public StepMachine {
- public:
-  Step Advance() override;
-
  protected:
   // Of `chunks` chunks, a number equal on all members, this rank gives the first `given` and needs
   // something of the first `needed` of the others.
   StagedExchange(Board* board, uint64_t chunks, uint64_t given, uint64_t needed);
+
+  Step TakeStep() override;
 
   int rank() const { return board_->rank(); }
   int size() const { return board_->size(); }

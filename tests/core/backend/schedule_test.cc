@@ -320,7 +320,7 @@ class OneAfterTheOther : public StepMachine {
  public:
   explicit OneAfterTheOther(Member member, uint64_t seed) : member_(member), seed_(seed) {}
 
-  Step Advance() override {
+  Step TakeStep() override {
     if (machines_.empty() && member_.next == kOperations) return Step::kDone;
     if (machines_.empty()) member_.Start(seed_, &parts_, &machines_);
     const Step step = machines_[0]->Advance();

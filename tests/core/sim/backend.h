@@ -37,12 +37,13 @@ class SimBackend : public Backend {
   class Machine : public StepMachine {
    public:
     Machine(Job* job, size_t set, uint64_t sequence) : job_(job), set_(set), sequence_(sequence) {}
-    hvd::Step Advance() override {
+
+   private:
+    hvd::Step TakeStep() override {
       const Nanos at = job_->ledger.CompleteAt(set_, sequence_);
       return at >= 0 && at <= job_->world.now() ? hvd::Step::kDone : hvd::Step::kBlocked;
     }
 
-   private:
     Job* job_;
     const size_t set_;
     const uint64_t sequence_;
