@@ -32,19 +32,6 @@ std::vector<Round> RoundsOf(int size) {
 // What the other vector takes away from one of squared length `square`.
 double Share(double ab, double square) { return square == 0.0 ? 1.0 : 1.0 - ab / (2.0 * square); }
 
-struct Slice {
-  int64_t begin = 0;  // elements
-  int64_t end = 0;
-  int64_t length() const { return end - begin; }
-};
-
-Slice SliceOf(int64_t elements, int rank, int size) {
-  const auto cut = [&](int r) {
-    return elements / size * r + std::min<int64_t>(r, elements % size);
-  };
-  return {cut(rank), cut(rank + 1)};
-}
-
 class Adasum : public StepMachine {
  public:
   Adasum(const CollectiveSpec& spec, int rank, int size, ScratchPool* scratch,
@@ -55,7 +42,7 @@ class Adasum : public StepMachine {
         reduction_(spec.reduction),
         kernels_(*AdasumKernelsFor(spec.reduction.dtype)),
         piece_(spec.pieces[0]),
-        slice_(SliceOf(piece_.bytes / element_, rank, size)),
+        slice_(EvenPart(piece_.bytes / element_, rank, size)),
         rounds_(RoundsOf(size)) {
     const size_t elements = static_cast<size_t>(slice_.length() * size);
     const size_t work = elements * kernels_.work_bytes;
@@ -108,7 +95,7 @@ class Adasum : public StepMachine {
     };
     std::vector<int64_t> slices;
     for (int rank = 0; rank < size_; ++rank) {
-      slices.push_back(SliceOf(piece_.bytes / element_, rank, size_).length() * element_);
+      slices.push_back(EvenPart(piece_.bytes / element_, rank, size_).length() * element_);
     }
     AddAlikeRows(slices, rank_, &part);
     add(OpKind::kAlltoall, {piece_.input, raw_, piece_.bytes});
@@ -187,7 +174,7 @@ class Adasum : public StepMachine {
   const Reduction reduction_;
   const AdasumKernels& kernels_;
   const Piece piece_;
-  const Slice slice_;  // the own one
+  const Range slice_;  // the own one, in elements
   const std::vector<Round> rounds_;
   ScratchPool::Lease scratch_;
   std::byte* work_ = nullptr;  // this rank's slice of every rank's vector, in the work type

@@ -5,8 +5,45 @@
 #include <vector>
 
 #include "base/collective.h"
+#include "base/range.h"
 
 namespace hvd {
+
+// Whole cache lines, of elements of every type.
+constexpr int64_t WholeLines(int64_t bytes) { return RoundUp(bytes, 128); }
+// That so much has, in all parts but the last.
+constexpr int64_t LinesOfPart(int64_t bytes, int parts) {
+  return WholeLines((bytes + parts - 1) / parts);
+}
+
+// How many chunks of so many bytes at most.
+constexpr uint64_t CountChunks(int64_t bytes, int64_t chunk_bytes) {
+  return static_cast<uint64_t>((bytes + chunk_bytes - 1) / chunk_bytes);
+}
+
+// A stream of so many bytes that is cut in chunks, and each chunk in parts.
+class Chunks {
+ public:
+  Chunks(int64_t bytes, int64_t chunk_bytes, int parts)
+      : bytes_(bytes), chunk_bytes_(chunk_bytes), parts_(parts) {}
+
+  uint64_t count() const { return CountChunks(bytes_, chunk_bytes_); }
+  Range operator[](uint64_t chunk) const {
+    const int64_t begin = static_cast<int64_t>(chunk) * chunk_bytes_;
+    return {begin, std::min(begin + chunk_bytes_, bytes_)};
+  }
+  // Counted from the start of the chunk.
+  Range Part(uint64_t chunk, int part) const {
+    const int64_t bytes = (*this)[chunk].length();
+    const int64_t each = LinesOfPart(bytes, parts_);
+    return {std::min(each * part, bytes), std::min(each * (part + 1), bytes)};
+  }
+
+ private:
+  int64_t bytes_;
+  int64_t chunk_bytes_;
+  int parts_;
+};
 
 // The pieces of a collective laid end to end, so that algorithms cut chunks without regard to
 // tensors and nothing is copied together first.

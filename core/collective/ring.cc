@@ -225,12 +225,9 @@ class RingReduce : public StepMachine {
 
 // Where each rank's block ends: whole elements, as even as possible.
 std::vector<int64_t> EvenBlocks(int64_t bytes, int64_t element, int size) {
-  const int64_t elements = bytes / element;
   std::vector<int64_t> ends;
-  for (int64_t rank = 0; rank < size; ++rank) {
-    const int64_t end = elements / size * (rank + 1) + std::min(rank + 1, elements % size);
-    ends.push_back(end * element);
-  }
+  for (int rank = 0; rank < size; ++rank)
+    ends.push_back(EvenPart(bytes / element, rank, size).end * element);
   return ends;
 }
 

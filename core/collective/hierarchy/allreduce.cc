@@ -38,9 +38,8 @@ class HierarchicalAllreduce : public StepMachine {
         comm_(hierarchy.comm),
         lanes_(hierarchy.topology, hierarchy.comm.position),
         stream_(spec.pieces),
-        chunk_bytes_(ChunkBytes(stream_.bytes(), board_->shape())),
-        chunks_(CountChunks(stream_.bytes(), chunk_bytes_)),
-        operation_(board_, chunks_),
+        chunks_(stream_.bytes(), ChunkBytes(stream_.bytes(), board_->shape()), lanes_.count()),
+        operation_(board_, chunks_.count()),
         within_(spec.reduction.First(), board_->size()) {
     PlanLanes(spec);
     exchanges_.resize(board_->shape().staging_slots);
@@ -50,9 +49,6 @@ class HierarchicalAllreduce : public StepMachine {
   }
 
  private:
-  struct Range {
-    int64_t begin, end;
-  };
   using Exchanges = std::vector<LinkExchange>;  // by place in lanes_.own()
 
   Step TakeStep() override {
@@ -63,42 +59,28 @@ class HierarchicalAllreduce : public StepMachine {
       failpoint::Hit("chunk");
       return Step::kProgressed;
     }
-    return taken_ == chunks_ && operation_.complete() ? Step::kDone : Step::kBlocked;
+    return taken_ == operation_.chunks() && operation_.complete() ? Step::kDone : Step::kBlocked;
   }
 
   static int64_t ChunkBytes(int64_t bytes, const BoardShape& shape) {
     const int64_t part = bytes <= kOneChunk ? bytes : (bytes + 1) / 2;
-    const int64_t lines = std::max<int64_t>((part + 127) / 128, 1) * 128;
-    return std::min(lines, shape.chunk_bytes);
-  }
-
-  Range Chunk(uint64_t chunk) const {
-    const int64_t begin = static_cast<int64_t>(chunk) * chunk_bytes_;
-    return {begin, std::min(begin + chunk_bytes_, stream_.bytes())};
-  }
-
-  // Counted from the start of the chunk.
-  Range Lane(uint64_t chunk, int lane) const {
-    const Range whole = Chunk(chunk);
-    const int64_t bytes = whole.end - whole.begin;
-    const int64_t each = lanes_.Bytes(bytes);
-    return {std::min(each * lane, bytes), std::min(each * (lane + 1), bytes)};
+    return std::min(WholeLines(std::max<int64_t>(part, 1)), shape.chunk_bytes);
   }
 
   // What this rank does for lanes of every size that there is: those of all chunks but the last
   // are alike.
   void PlanLanes(const CollectiveSpec& spec) {
-    if (chunks_ == 0) return;
+    const uint64_t chunks = operation_.chunks();
+    if (chunks == 0) return;
     const auto element = static_cast<int64_t>(SizeOf(spec.reduction.dtype));
-    const auto under_way = static_cast<int64_t>(std::min(chunks_, board_->shape().staging_slots));
+    const auto under_way = static_cast<int64_t>(std::min(chunks, board_->shape().staging_slots));
     for (const int lane : lanes_.own()) {
       LinkGroup& group =
           groups_.emplace_back(LinkGroup{&comm_, spec.sequence, {}, spec.reduction.Last()});
       for (int host = 0; host < lanes_.hosts(); ++host)
         group.places.push_back(lanes_.Carrier(host, lane));
-      for (const uint64_t chunk : {uint64_t{0}, chunks_ - 1}) {
-        const Range range = Lane(chunk, lane);
-        const int64_t bytes = range.end - range.begin;
+      for (const uint64_t chunk : {uint64_t{0}, chunks - 1}) {
+        const int64_t bytes = chunks_.Part(chunk, lane).length();
         if (moves_.count(bytes) > 0) continue;
         const ExchangePlan plan = CheapestPlan(lanes_.hosts(), bytes, comm_.costs, under_way);
         moves_[bytes] = PlanMoves(plan, lanes_.hosts(), lanes_.own_host(), bytes, element);
@@ -112,15 +94,15 @@ class HierarchicalAllreduce : public StepMachine {
   Exchanges& ExchangesOf(uint64_t chunk) { return exchanges_[chunk % exchanges_.size()]; }
 
   bool PostReceives() {
-    if (posted_ == chunks_ || posted_ == exchanged_ + exchanges_.size()) return false;
+    if (posted_ == operation_.chunks() || posted_ == exchanged_ + exchanges_.size()) return false;
     Exchanges& exchanges = ExchangesOf(posted_);
     for (size_t i = 0; i < exchanges.size(); ++i) {
       const int lane = lanes_.own()[i];
-      const Range range = Lane(posted_, lane);
+      const Range range = chunks_.Part(posted_, lane);
       const auto number = static_cast<uint32_t>(posted_ * static_cast<uint64_t>(lanes_.count())) +
                           static_cast<uint32_t>(lane);
       const size_t place = posted_ % exchanges_.size() * exchanges.size() + i;
-      exchanges[i].Post(groups_[i], moves_.at(range.end - range.begin), number,
+      exchanges[i].Post(groups_[i], moves_.at(range.length()), number,
                         OwnStaging(posted_) + range.begin,
                         scratch_.data() + static_cast<int64_t>(place) * scratch_bytes_);
     }
@@ -129,9 +111,9 @@ class HierarchicalAllreduce : public StepMachine {
   }
 
   bool CopyIn() {
-    if (copied_ == chunks_ || !operation_.IsNext(Phase::kCopied, copied_)) return false;
+    if (copied_ == operation_.chunks() || !operation_.IsNext(Phase::kCopied, copied_)) return false;
     if (!operation_.MayStage(copied_)) return false;
-    const Range chunk = Chunk(copied_);
+    const Range chunk = chunks_[copied_];
     stream_.Pack(chunk.begin, chunk.end, OwnStaging(copied_));
     operation_.Post(Phase::kCopied, copied_++);
     return true;
@@ -149,10 +131,10 @@ class HierarchicalAllreduce : public StepMachine {
   }
 
   void ReduceLane(int lane) {
-    const Range range = Lane(reduced_, lane);
+    const Range range = chunks_.Part(reduced_, lane);
     for (int rank = 0; rank < board_->size(); ++rank)
       within_.Set(rank, operation_.Staging(rank, reduced_) + range.begin);
-    within_.IntoMemory(OwnStaging(reduced_) + range.begin, range.end - range.begin);
+    within_.IntoMemory(OwnStaging(reduced_) + range.begin, range.length());
   }
 
   // Moves one lane on, of any chunk that is between the hosts.
@@ -178,10 +160,10 @@ class HierarchicalAllreduce : public StepMachine {
   bool Take() {
     if (taken_ == exchanged_ || !operation_.IsNext(Phase::kTaken, taken_)) return false;
     if (!operation_.AllHave(Phase::kReduced, taken_)) return false;
-    const int64_t begin = Chunk(taken_).begin;
+    const int64_t begin = chunks_[taken_].begin;
     for (int lane = 0; lane < lanes_.count(); ++lane) {
-      const Range range = Lane(taken_, lane);
-      if (range.begin == range.end) continue;
+      const Range range = chunks_.Part(taken_, lane);
+      if (range.length() == 0) continue;
       stream_.Unpack(begin + range.begin, begin + range.end,
                      operation_.Staging(lanes_.LocalCarrier(lane), taken_) + range.begin);
     }
@@ -193,8 +175,7 @@ class HierarchicalAllreduce : public StepMachine {
   const Communicator comm_;
   const Lanes lanes_;
   const PieceStream stream_;
-  const int64_t chunk_bytes_;
-  const uint64_t chunks_;
+  const Chunks chunks_;  // a part is a lane
   ChunkedOperation operation_;
   Reducer within_;                    // of the inputs of one host
   std::vector<LinkGroup> groups_;     // by place in lanes_.own()

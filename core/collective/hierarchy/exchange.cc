@@ -24,7 +24,7 @@ constexpr int64_t kLeastFrame = 16 << 10;
 // the board holds it.
 int64_t FrameBytes(int64_t bytes, const BoardShape& shape) {
   const int64_t most = std::min(kFrameBytes, shape.chunk_bytes);
-  return std::clamp((bytes / 2 + 127) / 128 * 128, std::min(kLeastFrame, most), most);
+  return std::clamp(WholeLines(bytes / 2), std::min(kLeastFrame, most), most);
 }
 
 // Who moves what. Every frame of the operation comes to each host once, where one rank hands it to

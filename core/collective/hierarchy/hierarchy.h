@@ -6,6 +6,7 @@
 #include "base/collective.h"
 #include "base/topology.h"
 #include "collective/communicator.h"
+#include "collective/piece_stream.h"
 #include "collective/window/board.h"
 
 namespace hvd {
@@ -36,8 +37,8 @@ class Lanes {
     return members[static_cast<size_t>(lane) % members.size()].value();
   }
   int LocalCarrier(int lane) const { return lane % local_size_; }
-  // Of each lane but the last of so much: whole cache lines, of every type.
-  int64_t Bytes(int64_t all) const { return ((all + count_ - 1) / count_ + 127) / 128 * 128; }
+  // Of each lane but the last of so much.
+  int64_t Bytes(int64_t all) const { return LinesOfPart(all, count_); }
 
  private:
   std::vector<std::vector<Position>> carriers_;  // the members by host

@@ -51,11 +51,6 @@ class HierarchicalReducescatter : public StepMachine {
   }
 
  private:
-  struct Range {
-    int64_t begin, end;
-    int64_t bytes() const { return end - begin; }
-  };
-
   Step TakeStep() override {
     const bool posted = PostReceives();
     if (!operation_.Begin()) return posted ? Step::kProgressed : Step::kBlocked;
@@ -71,7 +66,7 @@ class HierarchicalReducescatter : public StepMachine {
   // whole elements where so many ranks share a chunk, or so many hosts the scratch, that each gets
   // less.
   static int64_t BlockBytes(int64_t largest, const BoardShape& shape, const Lanes& lanes) {
-    const int64_t half = std::max<int64_t>((largest / 2 + 127) / 128, 1) * 128;
+    const int64_t half = WholeLines(std::max<int64_t>(largest / 2, 1));
     const int64_t arriving = static_cast<int64_t>(kRows) * lanes.hosts();
     const int64_t room = std::min(shape.chunk_bytes / lanes.count(), kMostScratch / arriving);
     const int64_t unit = room >= 128 ? 128 : 8;
@@ -111,7 +106,7 @@ class HierarchicalReducescatter : public StepMachine {
 
   bool PostReceives() {
     if (posted_ == rows_ || posted_ == RowOf(finished_) + kRows) return false;
-    const auto bytes = static_cast<size_t>(Block(comm_.position, posted_).bytes());
+    const auto bytes = static_cast<size_t>(Block(comm_.position, posted_).length());
     std::vector<Transfer>& row = receives_[posted_ % kRows];
     for (int host = 0; host < lanes_.hosts(); ++host) {
       row[host] = {bytes == 0 || host == lanes_.own_host(), 0};
@@ -147,7 +142,7 @@ class HierarchicalReducescatter : public StepMachine {
     for (size_t i = 0; i < sends.size(); ++i) {
       const int lane = lanes_.own()[i];
       const Position owner = Owner(reduced_, lane);
-      const int64_t bytes = owner.known() ? Block(owner, RowOf(reduced_)).bytes() : 0;
+      const int64_t bytes = owner.known() ? Block(owner, RowOf(reduced_)).length() : 0;
       sends[i] = {bytes == 0 || IsOwn(reduced_), 0};
       if (bytes > 0) ReduceLane(lane, bytes);
       if (sends[i].done) continue;
@@ -180,13 +175,13 @@ class HierarchicalReducescatter : public StepMachine {
   // In the order of the hosts, as an allreduce does.
   void Combine(uint64_t row) {
     const Range block = Block(comm_.position, row);
-    if (block.bytes() == 0) return;
+    if (block.length() == 0) return;
     for (int host = 0; host < lanes_.hosts() && status_.ok(); ++host) {
       const bool here = host == lanes_.own_host();
       between_.Set(host,
                    here ? Staging(board_->rank(), finished_, board_->rank()) : Arrived(row, host));
       if (here) continue;
-      status_ = comm_.Check(receives_[row % kRows][host], static_cast<size_t>(block.bytes()),
+      status_ = comm_.Check(receives_[row % kRows][host], static_cast<size_t>(block.length()),
                             Carrier(host));
     }
     if (!status_.ok()) return;

@@ -26,7 +26,7 @@ class ExchangeAllreduce : public StepMachine {
         group_{&comm_, spec.sequence, {}, spec.reduction},
         scale_(moves_.combines_once ? spec.reduction.Between() : spec.reduction.First(), 1) {
     for (int place = 0; place < comm_.size(); ++place) group_.places.push_back(place);
-    const int64_t bytes = Aligned(stream_.bytes()) + moves_.scratch_bytes;
+    const int64_t bytes = WholeLines(stream_.bytes()) + moves_.scratch_bytes;
     status_ = comm_.scratch->Borrow(static_cast<size_t>(bytes), &scratch_);
   }
 
@@ -37,7 +37,7 @@ class ExchangeAllreduce : public StepMachine {
     if (stream_.bytes() == 0) return Step::kDone;
     if (packed_ < stream_.bytes()) {
       if (packed_ == 0)
-        exchange_.Post(group_, moves_, 0, data(), data() + Aligned(stream_.bytes()));
+        exchange_.Post(group_, moves_, 0, data(), data() + WholeLines(stream_.bytes()));
       PackNext();
       return Step::kProgressed;
     }
@@ -48,7 +48,6 @@ class ExchangeAllreduce : public StepMachine {
     return unpacked_ == stream_.bytes() ? Step::kDone : Step::kProgressed;
   }
 
-  static int64_t Aligned(int64_t bytes) { return (bytes + 127) / 128 * 128; }
   std::byte* data() const { return scratch_.data(); }
 
   void PackNext() {

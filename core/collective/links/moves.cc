@@ -1,22 +1,15 @@
 #include "collective/links/moves.h"
 
-#include <algorithm>
+#include "collective/piece_stream.h"
 
 namespace hvd {
 
 namespace {
 
-struct Range {
-  int64_t begin, end;
-};
-
 // Block `number` of `count`, as even as possible.
 Range BlockOf(const Range& whole, int64_t number, int64_t count, int64_t element) {
-  const int64_t elements = (whole.end - whole.begin) / element;
-  const auto start = [&](int64_t block) {
-    return whole.begin + (elements / count * block + std::min(block, elements % count)) * element;
-  };
-  return {start(number), start(number + 1)};
+  const Range block = EvenPart(whole.length() / element, number, count);
+  return {whole.begin + block.begin * element, whole.begin + block.end * element};
 }
 
 // One level's group of this member: those that differ from it in one digit.
@@ -122,9 +115,8 @@ class Planner {
   }
 
   void Expect(Move* move, int member, const Range& range) {
-    constexpr int64_t kAligned = 128;
     move->in.push_back({member, range.begin, range.end, moves_.scratch_bytes});
-    moves_.scratch_bytes += (range.end - range.begin + kAligned - 1) / kAligned * kAligned;
+    moves_.scratch_bytes += WholeLines(range.length());
   }
 
   const ExchangePlan& plan_;

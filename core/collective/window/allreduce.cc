@@ -18,8 +18,8 @@ class ChunkedAllreduce : public StepMachine {
         reducer_(reduction, size_),
         stream_(std::move(stream)),
         gathered_(stream_.small_pieces()),
-        chunk_bytes_(ChunkBytes(stream_.bytes(), board->shape())),
-        operation_(board, CountChunks(stream_.bytes(), chunk_bytes_)) {}
+        chunks_(stream_.bytes(), ChunkBytes(stream_.bytes(), board->shape()), size_),
+        operation_(board, chunks_.count()) {}
 
  private:
   Step TakeStep() override {
@@ -32,35 +32,17 @@ class ChunkedAllreduce : public StepMachine {
     return taken_ == operation_.chunks() && operation_.complete() ? Step::kDone : Step::kBlocked;
   }
 
-  struct Range {
-    int64_t begin, end;
-  };
-
   // At least two chunks where there is enough for that, so that there is something to overlap;
   // whole cache lines of every type. Half of a single byte is rounded up.
   static int64_t ChunkBytes(int64_t bytes, const BoardShape& shape) {
-    const int64_t half = ((bytes + 1) / 2 + 127) / 128 * 128;
-    return std::min(half, shape.chunk_bytes);
-  }
-
-  Range Chunk(uint64_t chunk) const {
-    const int64_t begin = static_cast<int64_t>(chunk) * chunk_bytes_;
-    return {begin, std::min(begin + chunk_bytes_, stream_.bytes())};
-  }
-
-  // The slice of `rank`, counted from the start of the chunk.
-  Range Slice(uint64_t chunk, int rank) const {
-    const Range whole = Chunk(chunk);
-    const int64_t bytes = whole.end - whole.begin;
-    const int64_t slice = ((bytes + size_ - 1) / size_ + 127) / 128 * 128;
-    return {std::min(slice * rank, bytes), std::min(slice * (rank + 1), bytes)};
+    return std::min(WholeLines((bytes + 1) / 2), shape.chunk_bytes);
   }
 
   bool CopyIn() {
     if (copied_ == operation_.chunks() || !operation_.IsNext(Phase::kCopied, copied_)) return false;
     if (!operation_.MayStage(copied_)) return false;
-    const Range chunk = Chunk(copied_);
-    const Range own = Slice(copied_, rank_);
+    const Range chunk = chunks_[copied_];
+    const Range own = chunks_.Part(copied_, rank_);
     std::byte* staging = operation_.Staging(rank_, copied_);
     stream_.Pack(chunk.begin, chunk.begin + (gathered_ ? own.end : own.begin), staging);
     stream_.Pack(chunk.begin + own.end, chunk.end, staging + own.end);
@@ -71,13 +53,13 @@ class ChunkedAllreduce : public StepMachine {
   bool Reduce() {
     if (reduced_ == copied_ || !operation_.IsNext(Phase::kReduced, reduced_)) return false;
     if (!operation_.AllHave(Phase::kCopied, reduced_)) return false;
-    const int64_t begin = Chunk(reduced_).begin;
-    const Range own = Slice(reduced_, rank_);
+    const int64_t begin = chunks_[reduced_].begin;
+    const Range own = chunks_.Part(reduced_, rank_);
     for (int rank = 0; rank < size_; ++rank)
       reducer_.Set(rank, operation_.Staging(rank, reduced_) + own.begin);
     std::byte* const staging = operation_.Staging(rank_, reduced_) + own.begin;
     if (gathered_) {
-      reducer_.IntoMemory(staging, own.end - own.begin);
+      reducer_.IntoMemory(staging, own.length());
     } else {
       reducer_.Set(rank_, nullptr);
       reducer_.IntoOutputs(stream_, begin + own.begin, begin + own.end, staging);
@@ -89,10 +71,10 @@ class ChunkedAllreduce : public StepMachine {
   bool Take() {
     if (taken_ == reduced_ || !operation_.IsNext(Phase::kTaken, taken_)) return false;
     if (!operation_.AllHave(Phase::kReduced, taken_)) return false;
-    const int64_t begin = Chunk(taken_).begin;
+    const int64_t begin = chunks_[taken_].begin;
     for (int rank = 0; rank < size_; ++rank) {
       if (rank == rank_ && !gathered_) continue;
-      const Range slice = Slice(taken_, rank);
+      const Range slice = chunks_.Part(taken_, rank);
       stream_.Unpack(begin + slice.begin, begin + slice.end,
                      operation_.Staging(rank, taken_) + slice.begin);
     }
@@ -107,7 +89,7 @@ class ChunkedAllreduce : public StepMachine {
   // Small pieces are computed on in the staging, where they lie in one row: own slices are copied
   // in and out too. Large ones are read and written where they are.
   const bool gathered_;
-  const int64_t chunk_bytes_;
+  const Chunks chunks_;  // a part is the slice of a rank
   ChunkedOperation operation_;
   uint64_t copied_ = 0;  // chunks through each phase here; taken_ <= reduced_ <= copied_
   uint64_t reduced_ = 0;

@@ -1,5 +1,7 @@
 #include "collective/window/board.h"
 
+#include "base/range.h"
+
 namespace hvd {
 
 namespace {
@@ -11,8 +13,7 @@ constexpr int64_t kChunkUnit = 4096;
 }  // namespace
 
 BoardShape BoardShape::Of(int64_t chunk_bytes, int64_t staging_slots) {
-  return {(chunk_bytes + kChunkUnit - 1) / kChunkUnit * kChunkUnit,
-          static_cast<uint64_t>(staging_slots)};
+  return {RoundUp(chunk_bytes, kChunkUnit), static_cast<uint64_t>(staging_slots)};
 }
 
 // Two cache lines each, because the processor fetches lines in pairs.

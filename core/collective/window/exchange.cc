@@ -92,7 +92,7 @@ class InlineExchange : public StepMachine {
   int next_ = 0;  // the parts of the ranks below have been taken
 };
 
-uint64_t Chunks(const Board* board, int64_t bytes) {
+uint64_t ChunksOf(const Board* board, int64_t bytes) {
   return CountChunks(bytes, board->shape().chunk_bytes);
 }
 
@@ -108,8 +108,9 @@ int64_t BytesNeeded(const Streams& streams) {
 class ChunkedExchange : public StagedExchange {
  public:
   ChunkedExchange(Board* board, Streams streams)
-      : StagedExchange(board, Chunks(board, streams.Longest()),
-                       Chunks(board, streams.given.bytes()), Chunks(board, BytesNeeded(streams))),
+      : StagedExchange(board, ChunksOf(board, streams.Longest()),
+                       ChunksOf(board, streams.given.bytes()),
+                       ChunksOf(board, BytesNeeded(streams))),
         streams_(std::move(streams)),
         chunk_bytes_(board->shape().chunk_bytes) {}
 

@@ -82,9 +82,4 @@ class ChunkedOperation {
   bool begun_ = false;
 };
 
-// How many pieces of `piece` bytes `bytes` take.
-inline uint64_t CountChunks(int64_t bytes, int64_t piece) {
-  return static_cast<uint64_t>((bytes + piece - 1) / piece);
-}
-
 }  // namespace hvd

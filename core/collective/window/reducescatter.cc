@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <utility>
 
 #include "collective/piece_stream.h"
 #include "collective/reducer.h"
@@ -15,7 +14,7 @@ using Parts = std::vector<PieceStream>;  // by the rank that gets it reduced
 // Whole cache lines of every type, or whole elements where so many ranks share a chunk that each
 // gets less. At least two chunks, so that there is something to overlap.
 int64_t BlockBytes(const Parts& parts, const BoardShape& shape) {
-  const int64_t half = (LargestBytes(parts) / 2 + 63) / 64 * 64;
+  const int64_t half = RoundUp(LargestBytes(parts) / 2, 64);
   const int64_t room = shape.chunk_bytes / static_cast<int64_t>(parts.size());
   const int64_t unit = room >= 64 ? 64 : 8;
   return std::min(half, room / unit * unit);
@@ -34,7 +33,7 @@ class ChunkedReducescatter : public StagedExchange {
 
  private:
   // The bounds of block `chunk` in a part.
-  std::pair<int64_t, int64_t> Block(const PieceStream& part, uint64_t chunk) const {
+  Range Block(const PieceStream& part, uint64_t chunk) const {
     const int64_t begin = static_cast<int64_t>(chunk) * block_bytes_;
     return {std::min(begin, part.bytes()), std::min(begin + block_bytes_, part.bytes())};
   }

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/range.h"
 #include "base/text.h"
 
 namespace hvd {
@@ -33,10 +34,12 @@ bool AddAll(const std::vector<int64_t>& rows, int64_t row_bytes, std::vector<int
   return true;
 }
 
-// The first dimension as evenly as possible, the first ranks having one more.
+// Of the first dimension.
 std::vector<int64_t> EvenRows(int64_t rows, int members) {
-  std::vector<int64_t> parts(static_cast<size_t>(members), rows / members);
-  for (int64_t r = 0; r < rows % members; ++r) ++parts[static_cast<size_t>(r)];
+  std::vector<int64_t> parts;
+  parts.reserve(static_cast<size_t>(members));
+  for (int member = 0; member < members; ++member)
+    parts.push_back(EvenPart(rows, member, members).length());
   return parts;
 }
 
