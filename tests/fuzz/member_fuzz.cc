@@ -50,12 +50,11 @@ class Messages : public Control {
  public:
   void Announce(const std::string&) override {}
   void Publish(const std::string&) override {}
-  bool TakeResponse(std::string* message) override {
+  bool Take(Position, std::string* message) override {
     if (waiting.empty()) return false;
     *message = std::move(waiting.front());
     return waiting.pop_front(), true;
   }
-  bool TakeAnnouncement(Position, std::string*) override { return false; }
   void Progress(bool*) override {}
   Position corrupt() const override { return {}; }
   bool idle() const override { return true; }

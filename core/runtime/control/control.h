@@ -21,13 +21,10 @@ class Control {
  public:
   virtual ~Control() = default;
 
-  // To and from the parent.
-  virtual void Announce(const std::string& message) = 0;
-  virtual bool TakeResponse(std::string* message) = 0;
-
-  // To all children, and from one of them.
-  virtual void Publish(const std::string& message) = 0;
-  virtual bool TakeAnnouncement(Position child, std::string* message) = 0;
+  virtual void Announce(const std::string& message) = 0;  // to the parent
+  virtual void Publish(const std::string& message) = 0;   // to all children
+  // The next message from the parent or from a child; false: there is none yet.
+  virtual bool Take(Position neighbour, std::string* message) = 0;
 
   virtual void Progress(bool* moved) = 0;
   // The member whose stream cannot be cut into messages; nobody's while all is well.

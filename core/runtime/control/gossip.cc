@@ -31,30 +31,25 @@ Gossip::Gossip(Transport* transport, uint32_t set, Members members, const std::v
 void Gossip::Begin() {
   own_ = all_ = {batches_->base(), kNoEnd};
   follows_ = true;
-  const bool first_time = hops_.empty();
-  const bool few = members_.size() <= kFewMembers;
-  for (int distance = 1; first_time && distance < members_.size();
-       distance = few ? distance + 1 : 2 * distance) {
-    Hop& hop = hops_.emplace_back();
-    hop.distance = distance;
-    hop.count = few ? 1 : std::min(distance, members_.size() - distance);
-  }
-  const size_t most = negotiate::MostPayload(WeightOf(members_.size()));
+  if (hops_.empty()) MakeHops();
   for (Hop& hop : hops_) {
     hop.heard = hop.told = own_;
-    hop.buffer.resize(sizeof(Marks) + most * WeightOf(members_.size()));
-    if (first_time) Post(&hop);
+    hop.in.Listen();
   }
 }
 
-FrameTag Gossip::TagOf(const Hop& hop, uint64_t number) const {
-  return {set_, number, kFirstChunk + static_cast<uint32_t>(hop.distance)};
-}
-
-void Gossip::Post(Hop* hop) {
-  hop->receiving = {};
-  transport_->Recv(members_[PositionAt(-hop->distance)], TagOf(*hop, ++hop->receives),
-                   hop->buffer.data(), hop->buffer.size(), &hop->receiving);
+void Gossip::MakeHops() {
+  const size_t weight = WeightOf(members_.size());
+  const size_t most = sizeof(Marks) + negotiate::MostPayload(weight) * weight;
+  const bool few = members_.size() <= kFewMembers;
+  for (int distance = 1; distance < members_.size(); distance = few ? distance + 1 : 2 * distance) {
+    const int count = few ? 1 : std::min(distance, members_.size() - distance);
+    const uint32_t chunk = kFirstChunk + static_cast<uint32_t>(distance);
+    hops_.push_back({distance,
+                     count,
+                     {transport_, members_[PositionAt(distance)], set_, chunk},
+                     {transport_, members_[PositionAt(-distance)], set_, chunk, most}});
+  }
 }
 
 void Gossip::Tell(const Marks& own) {
@@ -65,11 +60,12 @@ void Gossip::Tell(const Marks& own) {
 // What is said of an earlier schedule is of no use any more. Of the next one nobody says anything
 // before all have left this one.
 void Gossip::Look(bool* moved) {
-  while (!under_way_.empty() && under_way_.front().transfer.done) under_way_.pop_front();
   bool news = false;
   for (Hop& hop : hops_) {
-    while (hop.receiving.done && Hear(&hop, &news)) {
-      Post(&hop);
+    (void)hop.out.Reap();
+    while (hop.in.arrived() && Hear(&hop, &news)) {
+      (void)hop.in.Take();
+      hop.in.Listen();
       *moved = true;  // what lies behind it on the link can come now
     }
   }
@@ -79,9 +75,9 @@ void Gossip::Look(bool* moved) {
 // False: it is not to be taken yet, or never.
 bool Gossip::Hear(Hop* hop, bool* news) {
   Marks said;
-  const size_t bytes = hop->receiving.bytes;
+  const size_t bytes = hop->in.bytes();
   const bool whole = bytes >= sizeof said;
-  if (whole) std::memcpy(&said, hop->buffer.data(), sizeof said);
+  if (whole) std::memcpy(&said, hop->in.data(), sizeof said);
   if (whole && said.ready < batches_->base()) return true;
   if (whole && !follows_) return false;
   if (whole && Take(hop, said, bytes - sizeof said)) return *news = true;
@@ -98,7 +94,7 @@ bool Gossip::Take(Hop* hop, const Marks& said, size_t payload_bytes) {
       payload_bytes == payload * (WeightOf(hop->distance + hop->count) - WeightOf(hop->distance));
   if (!possible) return false;
   std::memcpy(places_[said.ready % 2] + payload * WeightOf(hop->distance),
-              hop->buffer.data() + sizeof said, payload_bytes);
+              hop->in.data() + sizeof said, payload_bytes);
   hop->heard = said;
   return true;
 }
@@ -119,18 +115,12 @@ void Gossip::TellAll() {
 void Gossip::Send(Hop* hop, const Marks& news) {
   const size_t payload =
       news.ready > hop->told.ready ? batches_->PayloadOf(news.ready) * WeightOf(hop->count) : 0;
-  Message& message = under_way_.emplace_back();
-  message.bytes.resize(sizeof news + payload);
-  std::memcpy(message.bytes.data(), &news, sizeof news);
-  std::copy_n(places_[news.ready % 2], payload, message.bytes.begin() + sizeof news);
-  transport_->Send(members_[PositionAt(hop->distance)], TagOf(*hop, ++hop->sends),
-                   message.bytes.data(), message.bytes.size(), &message.transfer);
+  hop->out.Send(&news, sizeof news, places_[news.ready % 2], payload);
   hop->told = news;
 }
 
 bool Gossip::idle() const {
-  return std::all_of(under_way_.begin(), under_way_.end(),
-                     [](const Message& message) { return message.transfer.done; });
+  return std::all_of(hops_.begin(), hops_.end(), [](const Hop& hop) { return hop.out.idle(); });
 }
 
 }  // namespace hvd

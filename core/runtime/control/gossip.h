@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <vector>
 
 #include "base/rank.h"
 #include "negotiate/marks.h"
+#include "transport/frames.h"
 #include "transport/transport.h"
 
 namespace hvd {
@@ -44,18 +44,12 @@ class Gossip {
   // This member tells the one `distance` ahead of itself and of those right behind it, `count` in
   // all; and hears likewise from the one `distance` behind.
   struct Hop {
-    int distance = 0;
-    int count = 1;
-    negotiate::Marks heard;
-    negotiate::Marks told;
-    uint64_t receives = 0;
-    uint64_t sends = 0;
-    std::vector<std::byte> buffer;
-    Transfer receiving;
-  };
-  struct Message {
-    std::vector<std::byte> bytes;
-    Transfer transfer;
+    int distance;
+    int count;
+    FramesOut out;
+    FramesIn in;
+    negotiate::Marks heard = {};
+    negotiate::Marks told = {};
   };
 
   Position PositionAt(int ahead) const {
@@ -63,14 +57,13 @@ class Gossip {
   }
   // How many payloads this member and those behind it bring, `count` in all.
   size_t WeightOf(int count) const { return weights_[static_cast<size_t>(count)]; }
-  FrameTag TagOf(const Hop& hop, uint64_t number) const;
-  void Post(Hop* hop);
+  void MakeHops();
   bool Hear(Hop* hop, bool* moved);
   bool Take(Hop* hop, const negotiate::Marks& said, size_t payload_bytes);
   void TellAll();
   void Send(Hop* hop, const negotiate::Marks& news);
 
-  Transport* transport_;
+  Transport* const transport_;
   const uint32_t set_;
   const Members members_;
   const Position position_;
@@ -82,7 +75,6 @@ class Gossip {
   negotiate::Marks own_;
   negotiate::Marks all_;
   const std::array<std::byte*, 2> places_;
-  std::deque<Message> under_way_;
   Position corrupt_;
 };
 

@@ -1,140 +1,84 @@
 #include "runtime/control/control.h"
 
+#include <algorithm>
 #include <cstring>
-#include <deque>
 #include <map>
 
 #include "runtime/control/stream.h"
+#include "transport/frames.h"
 
 namespace hvd {
 
 namespace {
 
 constexpr size_t kFrameBytes = 64 << 10;
-
-// The stream to one peer: frames that are on their way keep their bytes here.
-class Outgoing {
- public:
-  void Send(Transport* transport, GlobalRank peer, uint32_t set, const std::string& stream) {
-    for (size_t at = 0; at < stream.size(); at += kFrameBytes) {
-      frames_.emplace_back();
-      Frame& frame = frames_.back();
-      frame.bytes = stream.substr(at, kFrameBytes);
-      transport->Send(peer, {set, ++sent_, 0}, frame.bytes.data(), frame.bytes.size(),
-                      &frame.transfer);
-    }
-  }
-
-  bool Reap() {
-    const size_t before = frames_.size();
-    while (!frames_.empty() && frames_.front().transfer.done) frames_.pop_front();
-    return frames_.size() != before;
-  }
-
-  bool idle() const { return frames_.empty(); }
-
- private:
-  struct Frame {
-    std::string bytes;
-    Transfer transfer;
-  };
-  std::deque<Frame> frames_;  // a deque does not move its elements
-  uint64_t sent_ = 0;
-};
-
-// The stream from one peer: one receive is always posted.
-class Incoming {
- public:
-  void Post(Transport* transport, GlobalRank peer, uint32_t set) {
-    transfer_ = {};
-    buffer_.resize(kFrameBytes);
-    transport->Recv(peer, {set, ++received_, 0}, buffer_.data(), buffer_.size(), &transfer_);
-  }
-
-  bool Collect() {
-    if (!transfer_.done) return false;
-    std::memcpy(assembler_.Extend(transfer_.bytes), buffer_.data(), transfer_.bytes);
-    return true;
-  }
-
-  MessageAssembler::Next Take(std::string* message) { return assembler_.Take(message); }
-
- private:
-  std::vector<char> buffer_;
-  Transfer transfer_;
-  MessageAssembler assembler_;
-  uint64_t received_ = 0;
-};
+constexpr uint32_t kChunk = 0;  // of the tags; the others are for watermarks
 
 class TransportControl : public Control {
  public:
   TransportControl(Transport* transport, uint32_t set, const Members& members, Position parent,
                    const std::vector<Position>& children)
-      : transport_(transport), set_(set), parent_(parent) {
-    if (parent.known()) Meet(parent, members);
-    for (const Position child : children) Meet(child, members);
+      : parent_(parent) {
+    std::vector<Position> neighbours = children;
+    if (parent.known()) neighbours.push_back(parent);
+    for (const Position position : neighbours)
+      peers_.try_emplace(position, transport, members[position], set).first->second.in.Listen();
   }
 
   void Announce(const std::string& message) override {
-    peers_.at(parent_).out.Send(transport_, peers_.at(parent_).rank, set_, Framed(message));
+    Frame(message);
+    peers_.at(parent_).Send(stream_);
   }
   void Publish(const std::string& message) override {
-    const std::string stream = Framed(message);
+    Frame(message);
     for (auto& [position, peer] : peers_) {
-      if (position != parent_) peer.out.Send(transport_, peer.rank, set_, stream);
+      if (position != parent_) peer.Send(stream_);
     }
   }
-  bool TakeResponse(std::string* message) override { return Take(parent_, message); }
-  bool TakeAnnouncement(Position child, std::string* message) override {
-    return Take(child, message);
+  bool Take(Position neighbour, std::string* message) override {
+    const MessageAssembler::Next next = peers_.at(neighbour).assembler.Take(message);
+    if (next == MessageAssembler::Next::kCorrupt) corrupt_ = neighbour;
+    return next == MessageAssembler::Next::kMessage;
   }
 
   Position corrupt() const override { return corrupt_; }
   void Progress(bool* moved) override {
     for (auto& [position, peer] : peers_) {
-      *moved |= peer.out.Reap();
-      if (!peer.in.Collect()) continue;
+      *moved |= peer.out.Reap() > 0;
+      if (!peer.in.Take()) continue;
       *moved = true;
-      peer.in.Post(transport_, peer.rank, set_);
+      std::memcpy(peer.assembler.Extend(peer.in.bytes()), peer.in.data(), peer.in.bytes());
+      peer.in.Listen();
     }
   }
 
   bool idle() const override {
-    for (const auto& [position, peer] : peers_) {
-      if (!peer.out.idle()) return false;
-    }
-    return true;
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [](const auto& peer) { return peer.second.out.idle(); });
   }
 
  private:
   struct Peer {
-    GlobalRank rank;
-    Outgoing out;
-    Incoming in;
+    Peer(Transport* transport, GlobalRank rank, uint32_t set)
+        : out(transport, rank, set, kChunk), in(transport, rank, set, kChunk, kFrameBytes) {}
+    void Send(const std::string& stream) {
+      for (size_t at = 0; at < stream.size(); at += kFrameBytes)
+        out.Send(stream.data() + at, std::min(kFrameBytes, stream.size() - at), nullptr, 0);
+    }
+
+    FramesOut out;
+    FramesIn in;
+    MessageAssembler assembler;
   };
 
-  void Meet(Position position, const Members& members) {
-    Peer& peer = peers_[position];
-    peer.rank = members[position];
-    peer.in.Post(transport_, peer.rank, set_);
+  void Frame(const std::string& message) {
+    stream_.clear();
+    AppendMessage(message, &stream_);
   }
 
-  static std::string Framed(const std::string& message) {
-    std::string stream;
-    AppendMessage(message, &stream);
-    return stream;
-  }
-
-  bool Take(Position position, std::string* message) {
-    const MessageAssembler::Next next = peers_.at(position).in.Take(message);
-    if (next == MessageAssembler::Next::kCorrupt) corrupt_ = position;
-    return next == MessageAssembler::Next::kMessage;
-  }
-
-  Transport* transport_;
-  uint32_t set_;
-  Position parent_;
+  const Position parent_;
   std::map<Position, Peer> peers_;  // a map does not move its elements
+  std::string stream_;              // message bytes, reused
   Position corrupt_;
 };
 

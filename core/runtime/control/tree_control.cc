@@ -17,16 +17,14 @@ class LeaderControl : public Control {
       : window_(std::move(window)), links_(std::move(links)), local_(std::move(local)) {}
 
   void Announce(const std::string& message) override { links_->Announce(message); }
-  bool TakeResponse(std::string* message) override { return links_->TakeResponse(message); }
-
   // The longer way first.
   void Publish(const std::string& message) override {
     links_->Publish(message);
     window_->Publish(message);
   }
-  bool TakeAnnouncement(Position child, std::string* message) override {
-    const bool here = std::binary_search(local_.begin(), local_.end(), child);
-    return (here ? window_ : links_)->TakeAnnouncement(child, message);
+  bool Take(Position neighbour, std::string* message) override {
+    const bool here = std::binary_search(local_.begin(), local_.end(), neighbour);
+    return (here ? window_ : links_)->Take(neighbour, message);
   }
 
   void Progress(bool* moved) override {

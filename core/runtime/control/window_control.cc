@@ -36,10 +36,18 @@ class WindowControl : public Control {
 
   void Announce(const std::string& message) override { Send(message); }
   void Publish(const std::string& message) override { Send(message); }
-  bool TakeResponse(std::string* message) override { return Take(kParent, message); }
-  bool TakeAnnouncement(Position child, std::string* message) override {
-    const auto found = std::lower_bound(local_.begin(), local_.end(), child);
-    return Take(Position(static_cast<int>(found - local_.begin())), message);
+  bool Take(Position neighbour, std::string* message) override {
+    const auto found = std::lower_bound(local_.begin(), local_.end(), neighbour);
+    const Position member(static_cast<int>(found - local_.begin()));
+    RingReader& reader = readers_[member.index()];
+    const uint64_t tail = Window::Try(blocks_[member.index()]->written);
+    if (tail != reader.head()) {
+      if (!reader.Read(tail)) return Broken(member);
+      Acknowledge(member, tail);
+    }
+    const MessageAssembler::Next next = reader.Next(message);
+    if (next == MessageAssembler::Next::kCorrupt) return Broken(member);
+    return next == MessageAssembler::Next::kMessage;
   }
   bool idle() const override { return writer_.idle(); }
 
@@ -81,18 +89,6 @@ class WindowControl : public Control {
         Window::Try(blocks_[reader.index()]->consumed[window_->position().index()]);
     if (!writer_.Possible(head)) corrupt_ = reader;
     return head;
-  }
-
-  bool Take(Position member, std::string* message) {
-    RingReader& reader = readers_[member.index()];
-    const uint64_t tail = Window::Try(blocks_[member.index()]->written);
-    if (tail != reader.head()) {
-      if (!reader.Read(tail)) return Broken(member);
-      Acknowledge(member, tail);
-    }
-    const MessageAssembler::Next next = reader.Next(message);
-    if (next == MessageAssembler::Next::kCorrupt) return Broken(member);
-    return next == MessageAssembler::Next::kMessage;
   }
 
   // A writer can only sleep for room when the ring is full, and then more than half of it is read

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "runtime/peer/channel.h"
+#include "transport/frames.h"
 
 namespace hvd::peer {
 
@@ -15,11 +15,6 @@ constexpr size_t kInlineBytes = 1 << 10;    // sealed, byte for byte
 constexpr size_t kUnaskedBytes = 64 << 10;  // beside them, with a checksum
 constexpr size_t kPieceBytes = 4 << 20;     // of a payload, in a frame of the transport
 constexpr size_t kPiecesAtOnce = 2;         // queued, so that what others send gets its turn
-
-struct FrameOut {
-  std::vector<std::byte> bytes;
-  Transfer transfer;
-};
 
 size_t Pieces(size_t bytes) { return (bytes + kPieceBytes - 1) / kPieceBytes; }
 
@@ -51,33 +46,29 @@ struct Payload {
 };
 
 struct Line {
-  uint64_t sent = 0;  // frames
-  uint64_t received = 0;
-  bool posted = false;
-  Transfer arrival;
-  std::vector<std::byte> arrived;
-  std::deque<FrameOut> frames;
+  FramesOut out;
+  FramesIn in;
   std::deque<std::unique_ptr<Payload>> sending;
   std::vector<std::unique_ptr<Payload>> receiving;
 };
 
 class TransportChannel : public Channel {
  public:
-  TransportChannel(Transport* control, Transport* data)
-      : control_(control), data_(data), lines_(static_cast<size_t>(control->size())) {}
+  TransportChannel(Transport* control, Transport* data) : data_(data) {
+    for (int rank = 0; rank < control->size(); ++rank) {
+      lines_.push_back({{control, GlobalRank(rank), kChannelSet, 0},
+                        {control, GlobalRank(rank), kChannelSet, 0, kFrameBytes + kInlineBytes},
+                        {},
+                        {}});
+    }
+  }
 
   size_t inline_bytes() const override { return kInlineBytes; }
   size_t unasked_bytes() const override { return kUnaskedBytes; }
 
   void Send(GlobalRank peer, const Frame& frame, const std::byte* inlined) override {
-    Line& line = lines_[peer.index()];
-    FrameOut& out = line.frames.emplace_back();
     const FrameHead head = Encode(frame);
-    out.bytes.reserve(head.size() + frame.inlined);
-    out.bytes.assign(head.begin(), head.end());
-    out.bytes.insert(out.bytes.end(), inlined, inlined + frame.inlined);
-    control_->Send(peer, {kChannelSet, ++line.sent, 0}, out.bytes.data(), out.bytes.size(),
-                   &out.transfer);
+    lines_[peer.index()].out.Send(head.data(), head.size(), inlined, frame.inlined);
     ++unsent_;
   }
 
@@ -101,18 +92,17 @@ class TransportChannel : public Channel {
   }
 
   bool Take(GlobalRank peer, Frame* frame, const std::byte** inlined, bool* moved) override {
-    Line& line = lines_[peer.index()];
+    FramesIn& in = lines_[peer.index()].in;
     CollectReceived(peer, moved);
-    if (!line.posted) Listen(peer);
-    if (!line.arrival.done) return false;
+    in.Listen();
+    if (!in.Take()) return false;
     *moved = true;
-    line.posted = false;
-    const size_t bytes = line.arrival.bytes;
+    const size_t bytes = in.bytes();
     const Status status = bytes < kFrameBytes ? Status::Aborted("a frame that is too short")
-                                              : Decode(line.arrived.data(), frame);
+                                              : Decode(in.data(), frame);
     if (!status.ok()) return Break(peer, status.message());
     if (frame->inlined != bytes - kFrameBytes) return Break(peer, "a frame of another length");
-    *inlined = line.arrived.data() + kFrameBytes;
+    *inlined = in.data() + kFrameBytes;
     return true;
   }
 
@@ -120,10 +110,9 @@ class TransportChannel : public Channel {
     if (unsent_ == 0) return;
     for (size_t rank = 0; rank < lines_.size(); ++rank) {
       Line& line = lines_[rank];
-      for (; !line.frames.empty() && line.frames.front().transfer.done; --unsent_) {
-        line.frames.pop_front();
-        *moved = true;
-      }
+      const size_t sent = line.out.Reap();
+      *moved |= sent > 0;
+      unsent_ -= sent;
       if (!line.sending.empty()) Pump(GlobalRank(static_cast<int>(rank)), moved);
     }
   }
@@ -132,15 +121,6 @@ class TransportChannel : public Channel {
   const Status& broken() const override { return broken_; }
 
  private:
-  void Listen(GlobalRank peer) {
-    Line& line = lines_[peer.index()];
-    line.arrived.resize(kFrameBytes + kInlineBytes);
-    line.arrival = {};
-    line.posted = true;
-    control_->Recv(peer, {kChannelSet, ++line.received, 0}, line.arrived.data(),
-                   line.arrived.size(), &line.arrival);
-  }
-
   void Pump(GlobalRank peer, bool* moved) {
     std::deque<std::unique_ptr<Payload>>& sending = lines_[peer.index()].sending;
     while (!sending.empty()) {
@@ -180,10 +160,9 @@ class TransportChannel : public Channel {
     return false;
   }
 
-  Transport* const control_;
   Transport* const data_;
-  std::vector<Line> lines_;  // by rank
-  size_t unsent_ = 0;        // frames and payloads
+  std::deque<Line> lines_;  // by rank; a deque does not move its elements
+  size_t unsent_ = 0;       // frames and payloads
   Status broken_;
 };
 

@@ -90,7 +90,7 @@ Status ProcessSet::Announce(Micros now, bool* moved) {
 Status ProcessSet::HearChildren(Micros now, bool* moved) {
   for (size_t child = kSelf + 1; child < place_.children.size(); ++child) {
     const Position at = place_.children[child].at;
-    while (control_->TakeAnnouncement(at, &scratch_)) {
+    while (control_->Take(at, &scratch_)) {
       *moved = true;
       AnnounceMessage message;
       HVD_RETURN_IF_ERROR(Refuse(at, negotiate::Decode(scratch_, &message)));

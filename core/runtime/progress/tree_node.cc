@@ -10,12 +10,15 @@ using negotiate::Response;
 
 TreeNode::TreeNode(const negotiate::SequencerOptions& options, const Topology::TreePlace& place,
                    Control* control, Counters* counters)
-    : alone_(options.members.size() == 1), control_(control), counters_(counters) {
+    : alone_(options.members.size() == 1),
+      parent_(place.parent),
+      control_(control),
+      counters_(counters) {
   negotiate::MergerOptions merging;
   for (const Topology::TreePlace::Child& child : place.children)
     merging.children.push_back({options.members[child.at], child.below});
   if (merging.children.empty()) return;
-  if (place.parent.known()) {
+  if (parent_.known()) {
     inner_.emplace(std::move(merging));
   } else {
     root_.emplace(options, std::move(merging.children));
@@ -47,7 +50,7 @@ Status TreeNode::Next(Micros now, std::optional<Response>* response) {
     Publish();
     return Status::Ok();
   }
-  if (!control_->TakeResponse(&scratch_)) return Status::Ok();
+  if (!control_->Take(parent_, &scratch_)) return Status::Ok();
   HVD_RETURN_IF_ERROR(negotiate::Decode(scratch_, &response->emplace()));
   if (!inner_) return Status::Ok();
   HVD_RETURN_IF_ERROR(inner_->Pass(**response));

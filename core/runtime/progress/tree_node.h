@@ -50,6 +50,7 @@ class TreeNode {
   std::optional<negotiate::Coordinator> root_;  // on the root
   std::optional<negotiate::Merger> inner_;      // on an inner node
   const bool alone_;                            // in the set
+  const Position parent_;                       // nobody's on the root
   Control* const control_;
   Counters* const counters_;
   std::string scratch_;  // message bytes, reused

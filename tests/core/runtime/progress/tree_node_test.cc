@@ -19,13 +19,12 @@ class CarriedControl : public Control {
  public:
   void Announce(const std::string& message) override { announced.push_back(message); }
   void Publish(const std::string& message) override { published.push_back(message); }
-  bool TakeResponse(std::string* message) override {
+  bool Take(Position, std::string* message) override {
     if (responses.empty()) return false;
     *message = std::move(responses.front());
     responses.pop_front();
     return true;
   }
-  bool TakeAnnouncement(Position, std::string*) override { return false; }
   void Progress(bool*) override {}
   Position corrupt() const override { return {}; }
   bool idle() const override { return true; }

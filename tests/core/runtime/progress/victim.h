@@ -23,25 +23,20 @@ class ForgedControl : public Control {
  public:
   void Announce(const std::string&) override {}
   void Publish(const std::string&) override {}
-  bool TakeResponse(std::string* message) override { return Take(message); }
-  bool TakeAnnouncement(Position member, std::string* message) override {
-    return member == kSender && Take(message);
+  bool Take(Position neighbour, std::string* message) override {
+    if (messages.empty() || (neighbour != kRoot && neighbour != kSender)) return false;
+    *message = std::move(messages.front());
+    messages.pop_front();
+    return true;
   }
   void Progress(bool*) override {}
   Position corrupt() const override { return stream_is_corrupt ? kSender : Position(); }
   bool idle() const override { return true; }
 
+  static constexpr Position kRoot{0};
   static constexpr Position kSender{2};  // announces
   std::deque<std::string> messages;
   bool stream_is_corrupt = false;
-
- private:
-  bool Take(std::string* message) {
-    if (messages.empty()) return false;
-    *message = std::move(messages.front());
-    messages.pop_front();
-    return true;
-  }
 };
 
 // One rank of a set, of ranks 3, 5 and 7 as a rule, with an allgather of 4 rows named "w" in
