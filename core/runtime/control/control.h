@@ -32,12 +32,6 @@ class Control {
   virtual bool idle() const = 0;  // nothing waits to be sent
 };
 
-// Control over point-to-point links with these neighbours in the tree; `parent` is nobody's at the
-// root.
-std::unique_ptr<Control> MakeTransportControl(Transport* transport, uint32_t set,
-                                              const Members& members, Position parent,
-                                              const std::vector<Position>& children);
-
 // Control through shared memory, among the members of one host: the first of them is the parent of
 // the others. Every member owns a block with the stream it writes and the counts of what it has
 // read. It takes so many bytes. `local`: the members by their position in the window.

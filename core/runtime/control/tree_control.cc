@@ -1,45 +1,94 @@
 #include <algorithm>
+#include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "runtime/control/control.h"
+#include "runtime/control/stream.h"
+#include "transport/frames.h"
 
 namespace hvd {
 
 namespace {
 
-// The first member of a host of several: the others of the host are its children through shared
-// memory, its parent and its other children are the first ones of their hosts.
-class LeaderControl : public Control {
- public:
-  LeaderControl(std::unique_ptr<Control> window, std::unique_ptr<Control> links,
-                std::vector<Position> local)
-      : window_(std::move(window)), links_(std::move(links)), local_(std::move(local)) {}
+constexpr size_t kFrameBytes = 64 << 10;
+constexpr uint32_t kChunk = 0;  // of the tags; the others are for watermarks
 
-  void Announce(const std::string& message) override { links_->Announce(message); }
+// Over links with these neighbours. The first member of a host of several has more children, the
+// others of its host: through `window`, which is null for any other.
+class TreeControl : public Control {
+ public:
+  TreeControl(std::unique_ptr<Control> window, Transport* transport, uint32_t set,
+              const Members& members, Position parent, const std::vector<Position>& neighbours)
+      : window_(std::move(window)), parent_(parent) {
+    for (const Position position : neighbours)
+      peers_.try_emplace(position, transport, members[position], set).first->second.in.Listen();
+  }
+
+  void Announce(const std::string& message) override {
+    Frame(message);
+    peers_.at(parent_).Send(stream_);
+  }
   // The longer way first.
   void Publish(const std::string& message) override {
-    links_->Publish(message);
-    window_->Publish(message);
+    Frame(message);
+    for (auto& [position, peer] : peers_) {
+      if (position != parent_) peer.Send(stream_);
+    }
+    if (window_ != nullptr) window_->Publish(message);
   }
   bool Take(Position neighbour, std::string* message) override {
-    const bool here = std::binary_search(local_.begin(), local_.end(), neighbour);
-    return (here ? window_ : links_)->Take(neighbour, message);
+    const auto peer = peers_.find(neighbour);
+    if (peer == peers_.end()) return window_->Take(neighbour, message);
+    const MessageAssembler::Next next = peer->second.assembler.Take(message);
+    if (next == MessageAssembler::Next::kCorrupt) corrupt_ = neighbour;
+    return next == MessageAssembler::Next::kMessage;
   }
 
   void Progress(bool* moved) override {
-    links_->Progress(moved);
-    window_->Progress(moved);
+    for (auto& [position, peer] : peers_) {
+      *moved |= peer.out.Reap() > 0;
+      if (!peer.in.Take()) continue;
+      *moved = true;
+      std::memcpy(peer.assembler.Extend(peer.in.bytes()), peer.in.data(), peer.in.bytes());
+      peer.in.Listen();
+    }
+    if (window_ != nullptr) window_->Progress(moved);
   }
   Position corrupt() const override {
-    return window_->corrupt().known() ? window_->corrupt() : links_->corrupt();
+    return corrupt_.known() || window_ == nullptr ? corrupt_ : window_->corrupt();
   }
-  bool idle() const override { return window_->idle() && links_->idle(); }
+  bool idle() const override {
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [](const auto& peer) { return peer.second.out.idle(); }) &&
+           (window_ == nullptr || window_->idle());
+  }
 
  private:
-  std::unique_ptr<Control> window_;
-  std::unique_ptr<Control> links_;
-  const std::vector<Position> local_;
+  struct Peer {
+    Peer(Transport* transport, GlobalRank rank, uint32_t set)
+        : out(transport, rank, set, kChunk), in(transport, rank, set, kChunk, kFrameBytes) {}
+    void Send(const std::string& stream) {
+      for (size_t at = 0; at < stream.size(); at += kFrameBytes)
+        out.Send(stream.data() + at, std::min(kFrameBytes, stream.size() - at), nullptr, 0);
+    }
+
+    FramesOut out;
+    FramesIn in;
+    MessageAssembler assembler;
+  };
+
+  void Frame(const std::string& message) {
+    stream_.clear();
+    AppendMessage(message, &stream_);
+  }
+
+  const std::unique_ptr<Control> window_;
+  const Position parent_;
+  std::map<Position, Peer> peers_;  // a map does not move its elements
+  std::string stream_;              // message bytes, reused
+  Position corrupt_;
 };
 
 }  // namespace
@@ -50,15 +99,14 @@ std::unique_ptr<Control> MakeTreeControl(std::unique_ptr<Control> window, Transp
   const Topology::TreePlace place = topology.TreePlaceOf(position);
   const bool below = place.parent.known() && topology.ShareMemory(position, place.parent);
   if (window != nullptr && (below || topology.hosts() == 1)) return window;
-  std::vector<Position> children;
+  std::vector<Position> neighbours;
+  if (place.parent.known()) neighbours.push_back(place.parent);
   for (const Topology::TreePlace::Child& child : place.children) {
     if (!topology.ShareMemory(position, child.at) && child.at != position)
-      children.push_back(child.at);
+      neighbours.push_back(child.at);
   }
-  auto links = MakeTransportControl(transport, set, members, place.parent, children);
-  if (window == nullptr) return links;
-  return std::make_unique<LeaderControl>(std::move(window), std::move(links),
-                                         topology.OnHost(topology.HostOf(position)));
+  return std::make_unique<TreeControl>(std::move(window), transport, set, members, place.parent,
+                                       neighbours);
 }
 
 }  // namespace hvd

@@ -85,7 +85,7 @@ class Driven {
     ProcessSetWires wires;
     wires.topology = Topology::OneHost(2, false);
     wires.control =
-        MakeTransportControl(transport.get(), 0, options.members, Position(0), /*children=*/{});
+        MakeTreeControl(nullptr, transport.get(), 0, options.members, wires.topology, Position(1));
     wires.backends.push_back(
         MakeTransportBackend(transport.get(), 0, options.members, Position(1)));
     cycle_.Own(std::move(transport));

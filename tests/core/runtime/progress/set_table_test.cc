@@ -48,10 +48,8 @@ class Table {
     options.rank = GlobalRank(rank);
     ProcessSetWires wires;
     wires.topology = Topology::OneHost(2, false);
-    const Position parent = rank == 0 ? Position() : Position(0);
-    std::vector<Position> children;
-    if (rank == 0) children.push_back(Position(1));
-    wires.control = MakeTransportControl(transport_.get(), id, options.members, parent, children);
+    wires.control = MakeTreeControl(nullptr, transport_.get(), id, options.members, wires.topology,
+                                    Position(rank));
     wires.backends.push_back(
         MakeTransportBackend(transport_.get(), id, options.members, Position(rank)));
     return std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,
