@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "base/float8.h"
 #include "base/half.h"
@@ -44,57 +45,37 @@ struct BoolLane : NumberLane<uint8_t> {
   HVD_INLINE static Value Load(const std::byte* at, int64_t i) { return Peek<uint8_t>(at, i) != 0; }
 };
 
-struct BfloatLane {
-  using Compute = float;
-  using Value = float;
-  static constexpr int64_t kWidth = 1;
-  static constexpr int64_t kBytes = 2;
-  HVD_INLINE static Value Load(const std::byte* at, int64_t i) {
-    return ToFloat(Bfloat16{Peek<uint16_t>(at, i)});
+template <typename Raw>
+HVD_INLINE Raw FromFloat(float value) {
+  if constexpr (std::is_same_v<Raw, Float16>) {
+    return ToFloat16(value);
+  } else if constexpr (std::is_same_v<Raw, Bfloat16>) {
+    return ToBfloat16(value);
+  } else if constexpr (std::is_same_v<Raw, Float8E4m3fn>) {
+    return ToFloat8E4m3fn(value);
+  } else {
+    return ToFloat8E5m2(value);
   }
-  HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
-    Poke<uint16_t>(at, i, ToBfloat16(value).bits);
-  }
-};
+}
 
-struct HalfLane {
+template <typename Raw>
+struct SmallFloatLane {
   using Compute = float;
   using Value = float;
+  using Bits = decltype(Raw::bits);
   static constexpr int64_t kWidth = 1;
-  static constexpr int64_t kBytes = 2;
+  static constexpr int64_t kBytes = sizeof(Raw);
   HVD_INLINE static Value Load(const std::byte* at, int64_t i) {
-    return ToFloat(Float16{Peek<uint16_t>(at, i)});
+    return ToFloat(Raw{Peek<Bits>(at, i)});
   }
   HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
-    Poke<uint16_t>(at, i, ToFloat16(value).bits);
+    Poke<Bits>(at, i, FromFloat<Raw>(value).bits);
   }
 };
-
-struct Float8E4m3fnLane {
-  using Compute = float;
-  using Value = float;
-  static constexpr int64_t kWidth = 1;
-  static constexpr int64_t kBytes = 1;
-  HVD_INLINE static Value Load(const std::byte* at, int64_t i) {
-    return ToFloat(Float8E4m3fn{Peek<uint8_t>(at, i)});
-  }
-  HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
-    Poke<uint8_t>(at, i, ToFloat8E4m3fn(value).bits);
-  }
-};
-
-struct Float8E5m2Lane {
-  using Compute = float;
-  using Value = float;
-  static constexpr int64_t kWidth = 1;
-  static constexpr int64_t kBytes = 1;
-  HVD_INLINE static Value Load(const std::byte* at, int64_t i) {
-    return ToFloat(Float8E5m2{Peek<uint8_t>(at, i)});
-  }
-  HVD_INLINE static void Store(std::byte* at, int64_t i, Value value) {
-    Poke<uint8_t>(at, i, ToFloat8E5m2(value).bits);
-  }
-};
+using HalfLane = SmallFloatLane<Float16>;
+using BfloatLane = SmallFloatLane<Bfloat16>;
+using Float8E4m3fnLane = SmallFloatLane<Float8E4m3fn>;
+using Float8E5m2Lane = SmallFloatLane<Float8E5m2>;
 
 // Registers of float16 or bfloat16, converted by instructions that compilers do not find by
 // themselves. The file of an instruction set describes them as a `Set`:
