@@ -35,6 +35,16 @@ void SetError(const Status& status);
 
 // Throws it through pybind11.
 void ThrowIfError(const Status& status);
+// Likewise what `call` gives, during which others may have the interpreter lock.
+template <typename Call>
+void WithoutLock(Call call) {
+  Status status;
+  {
+    const pybind11::gil_scoped_release release;
+    status = call();
+  }
+  ThrowIfError(status);
+}
 
 // What submit and run are asked.
 struct Operation {

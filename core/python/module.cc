@@ -67,12 +67,7 @@ void Init(const PyIdentity& given, const std::vector<PyLink>& links,
   SetLogLevel(options.config.log_level);
   SetLogHideTime(options.config.log_hide_time);
   SetLogRank(rank);
-  Status status;
-  {
-    const py::gil_scoped_release release;
-    status = api::StartEngine(identity, std::move(options));
-  }
-  ThrowIfError(status);
+  WithoutLock([&] { return api::StartEngine(identity, std::move(options)); });
 }
 
 // What bootstrap knows but for the links, which have owners.
@@ -116,26 +111,16 @@ std::map<std::string, uint64_t> GetCounters() { return NeedEngine()->CountersNow
 uint32_t AddProcessSet(std::vector<int> ranks) {
   uint32_t id = 0;
   const std::shared_ptr<Engine> engine = NeedEngine();
-  Status status;
-  {
-    const py::gil_scoped_release release;
-    status = engine->AddProcessSet(std::move(ranks), &id);
-  }
-  ThrowIfError(status);
+  WithoutLock([&] { return engine->AddProcessSet(std::move(ranks), &id); });
   return id;
 }
 
 uint32_t AddOwnProcessSet(std::vector<int> ranks, double timeout) {
+  constexpr double kLongest = 1e9;
+  const auto micros = static_cast<int64_t>(std::clamp(timeout, 0.0, kLongest) * 1e6);
   uint32_t id = 0;
   const std::shared_ptr<Engine> engine = NeedEngine();
-  Status status;
-  {
-    const py::gil_scoped_release release;
-    constexpr double kLongest = 1e9;
-    const auto micros = static_cast<int64_t>(std::clamp(timeout, 0.0, kLongest) * 1e6);
-    status = engine->AddOwnProcessSet(std::move(ranks), micros, Interrupted, &id);
-  }
-  ThrowIfError(status);
+  WithoutLock([&] { return engine->AddOwnProcessSet(std::move(ranks), micros, Interrupted, &id); });
   if (PyErr_Occurred() == nullptr) return id;
   // A signal handler has raised, but the others had made the set already.
   (void)engine->LeaveProcessSet(id);
@@ -144,22 +129,12 @@ uint32_t AddOwnProcessSet(std::vector<int> ranks, double timeout) {
 
 void LeaveProcessSet(uint32_t id) {
   const std::shared_ptr<Engine> engine = NeedEngine();
-  Status status;
-  {
-    const py::gil_scoped_release release;
-    status = engine->LeaveProcessSet(id);
-  }
-  ThrowIfError(status);
+  WithoutLock([&] { return engine->LeaveProcessSet(id); });
 }
 
 void RemoveProcessSet(uint32_t id) {
   const std::shared_ptr<Engine> engine = NeedEngine();
-  Status status;
-  {
-    const py::gil_scoped_release release;
-    status = engine->RemoveProcessSet(id);
-  }
-  ThrowIfError(status);
+  WithoutLock([&] { return engine->RemoveProcessSet(id); });
 }
 
 bool AwaitStacksRequest(int signal) {

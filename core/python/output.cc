@@ -118,12 +118,7 @@ py::bytes BytesOf(const Output& output) {
 void Follow(const Output& output, uintptr_t stream) {
   if (output.end == nullptr) return;
   void* const follower = reinterpret_cast<void*>(stream);
-  Status status;
-  {
-    const py::gil_scoped_release release;
-    status = output.end->HaveWait(output.device, follower);
-  }
-  ThrowIfError(status);
+  WithoutLock([&] { return output.end->HaveWait(output.device, follower); });
   DeviceFree* const free = FreeOf(output);
   if (free == nullptr) return;
   free->stream = follower;
