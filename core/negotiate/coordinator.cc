@@ -10,7 +10,7 @@ MergerOptions OptionsFor(const SequencerOptions& options,
                          std::vector<MergerOptions::Child> children) {
   MergerOptions merging;
   merging.children = std::move(children);
-  merging.cache_capacity = options.cache ? options.cache_capacity : 0;
+  merging.cache_capacity = options.cache_capacity;
   merging.report_after = 0;
   if (!merging.children.empty()) return merging;
   for (Position m(0); m.value() < options.members.size(); m = Next(m))

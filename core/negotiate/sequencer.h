@@ -24,7 +24,6 @@ struct SequencerOptions {
                                   // ... at once when every member is blocked on something in it
   Micros age = 5000;  // ... in any case when its first tensor has been ready for so long: ten
                       // pauses, so that only a steady trickle without one comes to this
-  bool cache = true;
   // Once so many requests have ids, new ones travel by name, and after as many of those no id means
   // anything any more: names that never come back must not fill the memory, nor keep others out.
   size_t cache_capacity = 1 << 16;

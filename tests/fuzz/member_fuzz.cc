@@ -68,7 +68,7 @@ class Rank {
     ProcessSetOptions options;
     options.members = {3, 5, 7};
     options.rank = GlobalRank(5);
-    options.cache_capacity = 16;
+    options.sequencer.cache_capacity = 16;
     ProcessSetWires wires;
     auto control = std::make_unique<Messages>();
     control_ = control.get();

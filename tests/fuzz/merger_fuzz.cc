@@ -63,7 +63,6 @@ class Table {
     SequencerOptions options;
     options.members = {10, 11, 12, 13, 14, 15};
     options.cache_capacity = input->Below(4);
-    options.cache = options.cache_capacity > 0;
     return options;
   }
   static std::vector<MergerOptions::Child> AtRoot() {

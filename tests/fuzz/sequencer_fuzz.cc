@@ -158,7 +158,6 @@ class Table {
     SequencerOptions options;
     options.members = hvd::Members(members);
     options.cache_capacity = input->Below(4);
-    options.cache = options.cache_capacity > 0;
     return options;
   }
 

@@ -57,7 +57,8 @@ std::string Outline(const ProcessSetOptions& set, const LoopOptions& loop, int c
                 : "sleeps") +
          "; a batch closes at " + SizeText(set.sequencer.batch_bytes) + " or after " +
          std::to_string(set.sequencer.silence) + " us of silence, a collective takes at most " +
-         SizeText(set.fusion_threshold) + (set.autotune ? " (until autotune changes it)" : "");
+         SizeText(set.policy.fusion_threshold) +
+         (set.autotune ? " (until autotune changes it)" : "");
 }
 
 AutotuneSettings AutotuneSettingsFor(const Config& config) {
@@ -88,7 +89,7 @@ StallOptions StallOptionsFor(const Config& config) {
 void KeepTuned(const Config& config, ProcessSetOptions* set) {
   negotiate::SequencerOptions* sequencer = &set->sequencer;
   if (config.batch_bytes != kUnset) sequencer->batch_bytes = config.batch_bytes;
-  set->direct_bytes = config.direct_bytes;
+  set->policy.direct_bytes = config.direct_bytes;
   if (config.batch_window_ms < 0) return;
   sequencer->silence = static_cast<int64_t>(config.batch_window_ms * 1000);
   sequencer->urgent_silence =
@@ -197,9 +198,9 @@ ProcessSetOptions RankEngine::SetOptions(uint32_t id, const Members& members) co
   set.id = id;
   set.members = members;
   set.rank = rank();
-  set.fusion_threshold = config.fusion_threshold;
-  set.cache_capacity = config.cache_capacity < 0 ? set.sequencer.cache_capacity
-                                                 : static_cast<size_t>(config.cache_capacity);
+  set.policy.fusion_threshold = config.fusion_threshold;
+  if (config.cache_capacity >= 0)
+    set.sequencer.cache_capacity = static_cast<size_t>(config.cache_capacity);
   set.sequencer.silence = std::min<int64_t>(set.sequencer.silence, CycleMicros(config));
   set.sequencer.urgent_silence = std::min(set.sequencer.silence, set.sequencer.urgent_silence);
   if (config.fusion_threshold > 0) {

@@ -44,11 +44,9 @@ ProcessSet::ProcessSet(const ProcessSetOptions& options, ProcessSetWires wires, 
       place_(topology_.TreePlaceOf(options.members.Find(options.rank))) {
   negotiate::SequencerOptions sequencing = options.sequencer;
   sequencing.members = options.members;
-  sequencing.cache = options.cache_capacity > 0;
-  sequencing.cache_capacity = options.cache_capacity;
   if (watermarks_ == nullptr || options.members.size() == 1) sequencing.learning.repeats = 0;
   node_ = std::make_unique<TreeNode>(sequencing, place_, control_.get(), counters);
-  if (root() != nullptr) root()->SetPolicy({options.fusion_threshold, options.direct_bytes});
+  if (root() != nullptr) root()->SetPolicy(options.policy);
   if (root() != nullptr && options.autotune && options.members.size() > 1) StartTuning();
 }
 
@@ -210,7 +208,7 @@ Status ProcessSet::CarryOut(Response response, Micros now) {
 void ProcessSet::StartTuning() {
   const int size = options_.members.size();
   Tuned start;
-  start.fusion_threshold = options_.fusion_threshold;
+  start.fusion_threshold = options_.policy.fusion_threshold;
   start.window_us = options_.autotune->longest_window_us;
   start.direct_bytes = topology_.AllShareMemory() ? Board::InlineBytes(size) : kDirectBytes;
   autotune_.emplace(*options_.autotune, start);

@@ -24,10 +24,8 @@ struct ProcessSetOptions {
   uint32_t id = 0;
   Members members;
   GlobalRank rank;  // this process
-  int64_t fusion_threshold = 128 << 20;
-  int64_t direct_bytes = -1;  // see CollectiveSpec
-  size_t cache_capacity = 0;
-  negotiate::SequencerOptions sequencer;
+  Policy policy{128 << 20, -1};
+  negotiate::SequencerOptions sequencer;  // without members
   std::optional<AutotuneSettings> autotune;
 };
 

@@ -79,10 +79,9 @@ TEST(Sequencer, ShapeChangeGetsAnIdOfItsOwn) {
 
 TEST(Sequencer, FullOrDisabledCacheSendsNames) {
   SequencerOptions options;
-  options.cache_capacity = 1;
   options.learning.repeats = 0;  // nobody needs ids
   for (bool cache : {true, false}) {
-    options.cache = cache;
+    options.cache_capacity = cache ? 1 : 0;
     Desk desk(2, options);
     for (int step = 0; step < 3; ++step) {
       for (const char* name : {"a", "b"}) {

@@ -121,8 +121,7 @@ SetProgram Author::Write() {
   for (int rank = 0; rank < program_.ranks; ++rank) program_.hosts.push_back(Number(hosts));
   program_.max_delay = Number(3000);
   program_.options.batch_bytes = random_.OneIn(2) ? 8 << 20 : 1 + Number(20000);
-  program_.options.cache = !random_.OneIn(10);
-  program_.options.cache_capacity = random_.OneIn(10) ? 3 : 1 << 16;
+  program_.options.cache_capacity = random_.OneIn(10) ? 0 : random_.OneIn(10) ? 3 : 1 << 16;
   sets_[0] = Everybody();
   for (int epochs = 1 + Number(4); epochs > 0; --epochs) {
     epoch_ = {};

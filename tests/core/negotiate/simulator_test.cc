@@ -30,7 +30,7 @@ void ExpectComplete(const Scenario& scenario) {
   EXPECT_EQ(outcome.errors.size(), static_cast<size_t>(scenario.mismatches));
   EXPECT_TRUE(outcome.pending.empty());
   EXPECT_TRUE(outcome.responses < outcome.decisions);  // batches form
-  for (size_t step = 1; step < outcome.full.size() && scenario.options.cache; ++step) {
+  for (size_t step = 1; step < outcome.full.size() && scenario.options.cache_capacity > 0; ++step) {
     EXPECT_EQ(outcome.full[step], step == 1 ? scenario.mismatches : 0);
   }
 }
@@ -63,8 +63,7 @@ Scenario OnHosts(uint64_t seed) {
 TEST(Simulator, SmallTrees) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Scenario scenario = OnHosts(seed);
-    scenario.options.cache = seed % 10 != 0;
-    if (seed % 7 == 0) scenario.options.cache = false;
+    if (seed % 10 == 0 || seed % 7 == 0) scenario.options.cache_capacity = 0;
     scenario.mismatches = static_cast<int>(seed % 5);
     ExpectComplete(scenario);
   }
@@ -73,7 +72,7 @@ TEST(Simulator, SmallTrees) {
 TEST(Simulator, SmallJobs) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Scenario scenario = Small(seed);
-    scenario.options.cache = seed % 10 != 0;
+    if (seed % 10 == 0) scenario.options.cache_capacity = 0;
     ExpectComplete(scenario);
   }
 }

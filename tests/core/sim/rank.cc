@@ -79,9 +79,9 @@ std::unique_ptr<ProcessSet> Rank::MakeSet(uint32_t id, const std::vector<int>& r
   options.id = id;
   options.members = members;
   options.rank = GlobalRank(rank_);
-  options.cache_capacity = job_->shape.cache_capacity;
+  options.sequencer.cache_capacity = job_->shape.cache_capacity;
   options.sequencer.batch_bytes = job_->shape.batch_bytes;
-  options.fusion_threshold = job_->shape.fusion_threshold;
+  options.policy.fusion_threshold = job_->shape.fusion_threshold;
   if (!job_->shape.schedules) options.sequencer.learning.repeats = 0;
   EventSink* const events = job_->plan.computes < 0 ? &timeline_ : static_cast<EventSink*>(&work_);
   return std::make_unique<ProcessSet>(options, std::move(wires), waker_, &queue_, &counters_,

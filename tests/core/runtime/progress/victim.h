@@ -49,7 +49,7 @@ class Victim {
     ProcessSetOptions options;
     options.members = members;
     options.rank = GlobalRank(rank);
-    options.cache_capacity = 16;
+    options.sequencer.cache_capacity = 16;
     ProcessSetWires wires;
     auto control = std::make_unique<ForgedControl>();
     control_ = control.get();
