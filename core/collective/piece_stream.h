@@ -57,8 +57,6 @@ class PieceStream {
   int64_t bytes() const { return ends_.empty() ? 0 : ends_.back(); }
   // The same outputs, which are the inputs too: of what has arrived, to be handed on.
   PieceStream Relayed() const;
-  // The one non-empty piece, or null when there are several or none.
-  const Piece* Single() const { return pieces_.size() == 1 ? &pieces_[0] : nullptr; }
 
   // Whether [begin, end), which is not empty, lies in one piece, and the memory where it does.
   bool HasInOne(int64_t begin, int64_t end) const { return Holder(begin, end) != nullptr; }

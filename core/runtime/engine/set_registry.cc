@@ -89,13 +89,6 @@ Status SetRegistry::Admits(uint32_t id, size_t* members) const {
 
 bool SetRegistry::Has(uint32_t id, GlobalRank rank) const { return MembersOf(id).Has(rank); }
 
-bool SetRegistry::Knows(const Members& members) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return std::any_of(sets_.begin(), sets_.end(), [&](const auto& set) {
-    return set.second.members.ranks() == members.ranks();
-  });
-}
-
 Members SetRegistry::MembersOf(uint32_t id) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = sets_.find(id);

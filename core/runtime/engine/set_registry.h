@@ -39,7 +39,6 @@ class SetRegistry {
   // Whether this rank may submit to the set; if so, how many members it has.
   Status Admits(uint32_t id, size_t* members) const;
   bool Has(uint32_t id, GlobalRank rank) const;
-  bool Knows(const Members& members) const;
   Members MembersOf(uint32_t id) const;
   // The ids of the sets that this rank may submit to, ascending.
   std::vector<uint32_t> Included() const;

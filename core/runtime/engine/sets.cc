@@ -221,8 +221,7 @@ Status RankEngine::RemoveProcessSet(uint32_t id) {
                              " cannot be removed: " + std::to_string(in_flight) +
                              " operations are in flight on it; wait for them first");
     }
-    sets_.Remove(id);
-    cycle_->Post([this, id] { cycle_->Dismiss(id); });
+    LetGo(id);
     // Nobody goes on before everybody has let go of it.
     return Agree("hvd.remove_process_set: end", 0, &in_flight);
   });

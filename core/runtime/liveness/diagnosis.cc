@@ -74,7 +74,7 @@ Cause Diagnosis::OfDeafPeer(const WatchedPeer& peer, const Cause& told) const {
 // The other end is the culprit so far. The same text at both ends.
 Cause Diagnosis::Between(Cause cause, const std::string& what) const {
   const GlobalRank far = cause.culprit;
-  const WatchedPeer* const peer = Find(far);
+  const WatchedPeer* const peer = Find(far, *peers_);
   const std::string own = job_->Describe(rank_) + " (pid " + std::to_string(getpid()) + ")";
   const std::string theirs = peer != nullptr ? peer->Describe() : job_->Describe(far);
   const bool own_first = rank_ < far;
@@ -94,7 +94,7 @@ std::optional<Cause> Diagnosis::OfDepartures() const {
 }
 
 Cause Diagnosis::Missed(const Departure& departure, const std::string& why) const {
-  const WatchedPeer* peer = Find(departure.rank);
+  const WatchedPeer* peer = Find(departure.rank, *peers_);
   return About(
       CauseKind::kLeft, departure.rank,
       (peer != nullptr ? peer->Describe() : job_->Describe(departure.rank)) +
@@ -109,7 +109,7 @@ Diagnosis::Verdict Diagnosis::Settle(const Suspicion& suspicion, int64_t hear_ou
     return {true, AfterGoodbye(*departure, suspicion)};
   }
   const bool broken_link = cause.kind == CauseKind::kLink && cause.culprit.known();
-  const bool unwatched = broken_link && Find(cause.culprit) == nullptr;
+  const bool unwatched = broken_link && Find(cause.culprit, *peers_) == nullptr;
   // Who is leaving itself waits for no goodbye that is still on its way.
   if (unwatched && hear_out_us == 0 && !suspicion.broken) return {true, std::nullopt};
   const int64_t patience_us = unwatched && hear_out_us > 0 ? kNewsUs : hear_out_us;
@@ -132,7 +132,7 @@ std::optional<Cause> Diagnosis::AfterGoodbye(const Departure& departure,
 // A link broke, and the watch links have told nothing better.
 Cause Diagnosis::OfLink(Cause cause) const {
   const GlobalRank rank = cause.culprit;
-  const WatchedPeer* const peer = Find(rank);
+  const WatchedPeer* const peer = Find(rank, *peers_);
   const bool owes = peer != nullptr && Owes(*peer);
   const bool dead = peer != nullptr && !owes &&
                     (peer->open() ? peer->State() == ProcessState::kDead : !peer->Lives());
@@ -154,12 +154,6 @@ Cause Diagnosis::Died(const WatchedPeer& peer) const {
   return About(CauseKind::kDied, peer.rank(),
                peer.Describe() + " died" + (near ? "" : ", or the network to its host broke") +
                    ": its connection ended without a goodbye.");
-}
-
-const WatchedPeer* Diagnosis::Find(GlobalRank rank) const {
-  const auto found = std::find_if(peers_->begin(), peers_->end(),
-                                  [rank](const auto& p) { return p->rank() == rank; });
-  return found == peers_->end() ? nullptr : found->get();
 }
 
 }  // namespace hvd

@@ -17,6 +17,13 @@
 namespace hvd {
 
 using Peers = std::vector<std::unique_ptr<WatchedPeer>>;
+// Null: this rank does not watch it.
+inline WatchedPeer* Find(GlobalRank rank, const Peers& peers) {
+  for (const auto& peer : peers) {
+    if (peer->rank() == rank) return peer.get();
+  }
+  return nullptr;
+}
 
 // Why this rank can no longer make progress without the departed rank; empty: it can. `broken`: a
 // link to it that is needed has ended, so that nothing more can come.
@@ -60,7 +67,6 @@ class Diagnosis {
 
  private:
   Cause Died(const WatchedPeer& peer) const;
-  const WatchedPeer* Find(GlobalRank rank) const;
   Cause Missed(const Departure& departure, const std::string& why) const;
   std::optional<Cause> AfterGoodbye(const Departure& departure, const Suspicion& suspicion) const;
   Cause OfLink(Cause cause) const;

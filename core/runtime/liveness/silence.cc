@@ -66,7 +66,8 @@ void SilenceCheck::Note(const std::vector<LinkSign>& signs, int64_t now_us) {
     if (sign.role == LinkRole::kWatch) links.watch_owed_us = sign.owed_us;
     int64_t& longest = round_trips_us_[job_->HostOf(Position(sign.peer.value()))];
     longest = std::max(longest, sign.round_trip_us);
-    if (WatchedPeer* peer = Find(sign.peer)) peer->owed_us = std::max(peer->owed_us, sign.owed_us);
+    if (WatchedPeer* peer = Find(sign.peer, *peers_))
+      peer->owed_us = std::max(peer->owed_us, sign.owed_us);
   }
 }
 
@@ -113,19 +114,13 @@ std::optional<Cause> SilenceCheck::OfLink(const LinkSign& sign, int64_t now_us) 
   Links& links = links_[sign.peer];
   if (sign.owed_us == 0) links.is_tested &= sign.role != LinkRole::kData;
   if (sign.owed_us <= timeout_us_ / 2) return std::nullopt;
-  const WatchedPeer* const peer = Find(sign.peer);
+  const WatchedPeer* const peer = Find(sign.peer, *peers_);
   if (peer != nullptr && SilenceOf(*peer, now_us) > timeout_us_ / 2) return std::nullopt;
   const bool is_watch = sign.role == LinkRole::kWatch;
   if (!is_watch && !std::exchange(links.is_tested, true)) doubtful_.insert(sign.peer);
   if (sign.owed_us <= Allowance(sign.peer)) return std::nullopt;
   const bool loses_large = links.is_tested && links.watch_owed_us > 0;
   return diagnosis_->OfSilentLink(sign, loses_large);
-}
-
-WatchedPeer* SilenceCheck::Find(GlobalRank rank) {
-  const auto found = std::find_if(peers_->begin(), peers_->end(),
-                                  [rank](const auto& peer) { return peer->rank() == rank; });
-  return found == peers_->end() ? nullptr : found->get();
 }
 
 }  // namespace hvd

@@ -56,7 +56,6 @@ class SilenceCheck {
   int64_t Allowance(GlobalRank peer);
   std::optional<Cause> OfPeer(WatchedPeer* peer, int64_t now_us);
   std::optional<Cause> OfLink(const LinkSign& sign, int64_t now_us);
-  WatchedPeer* Find(GlobalRank rank);
 
   const int64_t timeout_us_;
   const int64_t stopped_us_;

@@ -208,9 +208,7 @@ void Watcher::CheckSilence(int64_t now_us) {
   WatchNews wide = NewsOfItself(WatchKind::kHeartbeat);
   wide.is_wide = true;
   for (const GlobalRank doubtful : silence_.TakeDoubtful()) {
-    for (auto& peer : peers_) {
-      if (peer->rank() == doubtful) peer->Send(wide);
-    }
+    if (WatchedPeer* const peer = Find(doubtful, peers_)) peer->Send(wide);
   }
 }
 

@@ -54,7 +54,7 @@ std::string Handle::name() const {
   if (entry.peer) return NameOf(*entry.peer);
   if (entry.request.kind == OpKind::kJoin) return Name(OpKind::kJoin);
   if (ordinal == 0) return entry.request.name;
-  return std::string(Name(entry.request.kind)) + ".noname." + std::to_string(ordinal);
+  return negotiate::PublicName(entry.request.kind, ordinal);
 }
 
 bool Handle::Changed() const {

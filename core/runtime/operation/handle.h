@@ -110,6 +110,14 @@ class HandleChain {
   Handle* last_ = nullptr;
 };
 
+// Ends it for its submitter. Its callback, if it has one, is for whoever takes `finished`, without
+// the progress lock.
+inline void EndOperation(const HandlePtr& handle, Status status, HandleChain* finished) noexcept {
+  handle->status = std::move(status);
+  if (handle->entry.on_complete) finished->Append(handle);
+  handle->done.store(true, std::memory_order_release);
+}
+
 // A number made of the contents of the entry's outputs: of tensors of up to 1 KiB of all, of larger
 // ones of 8 spots of 128 bytes spread evenly, so that it costs no more than as many reads of
 // memory. Equal contents make equal numbers; what changes many elements, such as clipping, scaling

@@ -22,9 +22,7 @@ class Completion {
     --open_;
     queue_->Forget(handle.get());
     if (IsShown(*handle)) events_->End(handle->id);
-    handle->status = std::move(status);
-    if (handle->entry.on_complete) finished_.Append(handle);
-    handle->done.store(true, std::memory_order_release);
+    EndOperation(handle, std::move(status), &finished_);
   }
 
   void Begin(const Handle& handle) {

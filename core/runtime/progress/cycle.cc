@@ -119,14 +119,7 @@ void Cycle::Refuse(const HandlePtr& handle) {
                                   "' was submitted to a process set that was removed");
   queue_->Forget(handle.get());
   queue_->DropSet(handle->entry.process_set);
-  Fail(handle, std::move(status));
-}
-
-// What the queue has forgotten.
-void Cycle::Fail(const HandlePtr& handle, Status status) noexcept {
-  handle->status = std::move(status);
-  if (handle->entry.on_complete) finished_.Append(handle);
-  handle->done.store(true, std::memory_order_release);
+  EndOperation(handle, std::move(status), &finished_);
 }
 
 Status Cycle::Tick(int64_t now_us, bool* moved) {
@@ -267,7 +260,7 @@ void Cycle::FailAll(const Status& status) noexcept {
   for (auto& set : dismissed_) set->executor().Abandon();
   if (messages_ != nullptr) messages_->Abandon();
   while (const HandlePtr handle = queue_->ForgetOldest())
-    Fail(handle, NotCompleted(*handle, status));
+    EndOperation(handle, NotCompleted(*handle, status), &finished_);
   queue_->Discard();
   taken_.clear();
   urged_.clear();

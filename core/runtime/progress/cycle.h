@@ -61,7 +61,6 @@ class Cycle {
 
   // There is something that a round may move, now or when a peer acts. Callable without the lock.
   bool HasWork() const { return queue_->in_flight() > 0 || unsent_.load(); }
-  const std::vector<std::unique_ptr<Transport>>& transports() const { return transports_; }
 
   // See Window::Arm.
   void Arm(bool sleeping);
@@ -94,7 +93,6 @@ class Cycle {
   bool Drain(int64_t now_us);
   void Route(const HandlePtr& handle);
   void Refuse(const HandlePtr& handle);
-  void Fail(const HandlePtr& handle, Status status) noexcept;
   bool ForgetIfIdle(ProcessSet& set);
   Status Tick(int64_t now_us, bool* moved);
   void LinkEnded(GlobalRank peer);

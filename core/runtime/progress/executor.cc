@@ -213,11 +213,9 @@ void Executor::Complete(const HandlePtr& handle, Status status) noexcept {
   }
   if (events_ != nullptr) events_->End(handle->id);
   handle->kept.clear();
-  handle->status = std::move(status);
-  if (handle->entry.sampled && handle->status.ok() && !handle->entry.OnGpu())
+  if (handle->entry.sampled && status.ok() && !handle->entry.OnGpu())
     handle->sample = Sample(handle->entry);
-  if (handle->entry.on_complete) finished_.Append(handle);
-  handle->done.store(true, std::memory_order_release);
+  EndOperation(handle, std::move(status), &finished_);
 }
 
 // A group has one row, so one event.
