@@ -1,5 +1,6 @@
 """The launcher's talk with the workers of an elastic job, over real sockets, with workers as threads."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,10 +12,13 @@ from load import within
 from horovod.bootstrap import secret
 from horovod.bootstrap.errors import AbandonedError, BootstrapError
 from horovod.bootstrap.membership import Membership
+from horovod.bootstrap.network.frames import Sealer
 from horovod.bootstrap.start_settings import ADDRESS_VARIABLE, WORKER_VARIABLE
 from horovod.bootstrap.store import server as store
 from horovod.bootstrap.store.client import StoreClient
+from horovod.bootstrap.store.messages import Tag, encode
 from horovod.bootstrap.store.server import StoreServer
+from horovod.bootstrap.store.verdicts import Kind
 from horovod.elastic.driver.numbering import Candidate, Member, number
 from horovod.runner.elastic.roster import Roster
 
@@ -28,6 +32,10 @@ class SlowStore(StoreServer):
     def ranks_ended(self, ranks: object) -> None:
         super().ranks_ended(ranks)  # type: ignore[arg-type]
         time.sleep(0.2)
+
+    def _take_verdict(self, observer: int, fields: list[bytes]) -> None:
+        time.sleep(0.2)
+        super()._take_verdict(observer, fields)
 
 
 class Launcher:
@@ -92,6 +100,20 @@ def test_a_worker_says_nothing_in_the_name_of_the_launcher(launcher: Launcher) -
         with pytest.raises(BootstrapError, match="refused"):
             client.add(key, 1)
     assert launcher.roster.take_waiting() == []
+
+
+def test_the_cause_of_an_end_is_what_a_rank_said_before_it_left(launcher: Launcher) -> None:
+    launcher.form(1, 0, 1)
+    with launcher.meeting(1) as client:
+        client.set("1/linked/1", b"")
+        link = client.detach()
+    sealer = Sealer(link.key)
+    for _ in range(link.frames):
+        sealer.seal(b"")
+    verdict = [b"%d" % Kind.STALL, b"-1", b"-1", b"0", b"a deadlock"]
+    with socket.socket(fileno=link.descriptor) as connection:
+        connection.sendall(sealer.seal(encode(Tag.VERDICT, verdict)))
+    assert launcher.roster.cause() == "a deadlock"
 
 
 def test_who_waits_in_a_start_that_a_worker_has_left_by_its_end_may_start_again(launcher: Launcher) -> None:

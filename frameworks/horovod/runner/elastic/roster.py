@@ -19,6 +19,7 @@ _WAITING, _LEAVING, _HOLDING = b"waiting/", b"leaving/", b"holding/"
 _PLACE, _UPDATE = b"place/", b"update/"
 # Of a start, beside the times in which its ranks give up by themselves, or give each other up.
 _SLACK_SECONDS = 5.0
+_LEFT_SECONDS = 1.0  # for the store to read what ranks have said that have left it
 _NEVER = float("inf")
 _OF_LIVING = (Kind.STALL, Kind.CORRUPT, Kind.LINK, Kind.FAULT)
 _REQUEST = re.compile(rb"[0-9]{1,9} [0-9]{1,18}")
@@ -146,10 +147,13 @@ class Roster:
         return [*self._store.verdicts((), 0.0), *([late] if late is not None else [])]
 
     def cause(self) -> str:
-        """What has ended the current generation although all its ranks live, as the first of them says it;
-        empty: nobody does.
+        """What has ended the current generation, which all its ranks have left alive, as the first of them
+        says it; empty: nobody does. What they said before they left may not be read yet.
         """
-        return next((each.reason for each in self.verdicts() if each.kind in _OF_LIVING), "")
+        if self._store is None:
+            return ""
+        verdicts = self._store.verdicts([member.rank for member in self._members], _LEFT_SECONDS)
+        return next((each.reason for each in verdicts if each.kind in _OF_LIVING), "")
 
     @property
     def is_starting(self) -> bool:
