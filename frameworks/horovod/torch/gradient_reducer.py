@@ -56,6 +56,7 @@ class GradientReducer(Reducer[torch.Tensor]):
         self._agreement = Agreement(SUBJECT, settings.process_set)
         self.frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         self._rounds_seen: dict[Bucket[torch.Tensor], int] = {}  # of the buckets shared with other optimizers
+        self._pass = -1  # the backward pass that is under way, by autograd's number
         self._outer: list[Any] = []  # hooks in passes around others
         wanted = cut_parameters([(name, p) for name, p in parameters if p.requires_grad], settings.groups)
         if at_construction() and not copied:
@@ -100,8 +101,10 @@ class GradientReducer(Reducer[torch.Tensor]):
 
     def note_pass(self) -> None:
         """See ``Reducer``."""
-        if torch._C._current_graph_task_id() >= 0:
+        task = torch._C._current_graph_task_id()
+        if task >= 0:
             self.stage = IN_PASS
+            self._pass = task
             torch.autograd.Variable._execution_engine.queue_callback(self._end_of_pass)
 
     def synchronize(self) -> None:
@@ -157,7 +160,9 @@ class GradientReducer(Reducer[torch.Tensor]):
         for hook in self._outer:
             hook.remove()
         self._outer.clear()
-        for _ in in_rounds([owner._pass_is_over for owner in list(owners) if owner.stage is IN_PASS]):
+        over = torch._C._current_graph_task_id()  # other threads may be in passes of their own
+        ending = [owner for owner in list(owners) if owner.stage is IN_PASS and owner._pass == over]
+        for _ in in_rounds([owner._pass_is_over for owner in ending]):
             pass
 
     def _pass_is_over(self) -> bool:
@@ -171,6 +176,7 @@ class GradientReducer(Reducer[torch.Tensor]):
 
     def _in_outer_pass(self, _: object) -> None:
         """Called by what runs next after a pass within another one."""
+        self._pass = torch._C._current_graph_task_id()
         torch.autograd.Variable._execution_engine.queue_callback(self._end_of_pass)
 
     def _agree(self, buckets: list[NamedParameters]) -> None:

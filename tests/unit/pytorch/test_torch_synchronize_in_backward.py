@@ -1,6 +1,7 @@
 """DistributedOptimizer(synchronize_in_backward=True) over the fake core, as one of two ranks."""
 
 import copy
+import threading
 import warnings
 
 import pytest
@@ -76,6 +77,44 @@ def test_synchronizing_in_the_backward_pass_of_a_model_of_checkpoints(two):
         assert all(request.complete for request in two.requests)
         optimizer.step()
         optimizer.zero_grad()
+
+
+class Interruption(nn.Module):
+    """The identity, in whose backward pass something else happens."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.act = act
+
+    def forward(self, inputs):
+        output = inputs.clone()
+        output.register_hook(lambda _: self.act())
+        return output
+
+
+def test_another_thread_ends_its_own_backward_pass_only(two):
+    """The pass of the one comes to its end while that of the other is half way."""
+    first, second = model(), model()
+    optimizers = [wrapped(net, op=hvd.Sum, synchronize_in_backward=True) for net in (first, second)]
+    loss_of_second = second(torch.ones(1, 3)).sum()
+
+    def train_second():
+        thread = threading.Thread(target=loss_of_second.backward)
+        thread.start()
+        thread.join()
+
+    loss = nn.Sequential(first[0], Interruption(train_second), *first[1:])(torch.ones(1, 3)).sum()
+    loss.backward()
+    for net in (first, second):
+        alone = copy.deepcopy(net)
+        alone.zero_grad()
+        alone(torch.ones(1, 3)).sum().backward()
+        for got, expected in zip(net.parameters(), alone.parameters(), strict=True):
+            assert torch.allclose(got.grad, 2 * expected.grad)
+    assert all(request.complete for request in two.requests)
+    for optimizer in optimizers:
+        optimizer.step()
+    assert len(two.requests) == 8
 
 
 def test_synchronizing_in_the_backward_pass_by_the_environment(two, monkeypatch):
