@@ -5,6 +5,7 @@ trained, and those that other optimizers train too.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -59,6 +60,8 @@ class GradientReducer(Reducer[torch.Tensor]):
         self._pass = -1  # the backward pass that is under way, by autograd's number
         self._outer: list[Any] = []  # hooks in passes around others
         wanted = cut_parameters([(name, p) for name, p in parameters if p.requires_grad], settings.groups)
+        if owners:  # one that is garbage may be gone on other ranks already, and would wait for them
+            gc.collect()
         if at_construction() and not copied:
             self._agree([members for _, members in wanted])
         self.prefix = self._agreement.numbered(SUBJECT)

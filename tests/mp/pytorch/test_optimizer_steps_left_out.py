@@ -3,6 +3,8 @@ steps that a rank misses because it has joined.
 Nobody waits for what another rank will not send, and training goes on with equal parameters.
 """
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -166,6 +168,43 @@ def made_again_where_one_rank_used_a_layer():
     layer_that_only_one_rank_used(lambda optimizer: hvd.DistributedOptimizer(optimizer._wrapped))
 
 
+class Training:
+    """Refers to itself, so that its optimizer lives until Python finds the garbage."""
+
+    def __init__(self, layers):
+        self.itself = self
+        self.optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layers.parameters(), lr=0.1))
+
+
+def garbage_found_by_one_rank(is_left_out):
+    """Ranks find it at different times; where it lives on it must not wait for what the others lack."""
+    hvd.init()
+    gc.disable()
+    layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(2)])
+    hvd.broadcast_parameters(layers.state_dict(), root_rank=0)
+    training = Training(layers)
+    backward(layers)
+    if not is_left_out:
+        training.optimizer.step()
+    del training
+    if hvd.rank() == 0:
+        gc.collect()
+    head = Training(layers if is_left_out else layers[1])
+    for _ in range(2):
+        layers.zero_grad()
+        backward(layers)
+        head.optimizer.step()
+    assert_equal(layers if is_left_out else layers[1])
+
+
+def garbage_after_a_step_left_out():
+    garbage_found_by_one_rank(True)
+
+
+def garbage_that_trained_what_is_not_trained_now():
+    garbage_found_by_one_rank(False)
+
+
 @pytest.mark.parametrize(
     "check",
     [
@@ -177,6 +216,8 @@ def made_again_where_one_rank_used_a_layer():
         made_again,
         rolled_back_where_one_rank_used_a_layer,
         made_again_where_one_rank_used_a_layer,
+        garbage_after_a_step_left_out,
+        garbage_that_trained_what_is_not_trained_now,
     ],
     ids=lambda check: check.__name__,
 )
