@@ -110,7 +110,8 @@ class DistributedAdasumOptimizer(WrappedOptimizer):
         trained = {
             repr(name): "trained" for _, members in self._buckets for name, p in members if _is_trained(p)
         }
-        difference = compare(trained, _STEP, check_process_set(self._process_set), problem)
+        name = f"{_STEP}.{self._agreement.numbered(SUBJECT)}"
+        difference = compare(trained, name, check_process_set(self._process_set), problem)
         if difference is not None:
             raise TensorMismatchError(
                 f"The ranks do not train the same parameters: {difference} Add and freeze parameters in the "

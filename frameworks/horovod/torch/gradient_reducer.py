@@ -54,7 +54,7 @@ class GradientReducer(Reducer[torch.Tensor]):
         self._look = facts
         self._facts: Facts = {}
         self._find_added = find_added
-        self._agreement = Agreement(SUBJECT, settings.process_set)
+        self.agreement = Agreement(SUBJECT, settings.process_set)
         self.frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         self._rounds_seen: dict[Bucket[torch.Tensor], int] = {}  # of the buckets shared with other optimizers
         self._pass = -1  # the backward pass that is under way, by autograd's number
@@ -64,7 +64,7 @@ class GradientReducer(Reducer[torch.Tensor]):
             gc.collect()
         if at_construction() and not copied:
             self._agree([members for _, members in wanted])
-        self.prefix = self._agreement.numbered(SUBJECT)
+        self.prefix = self.agreement.numbered(SUBJECT)
         owners.append(self)
         adopt(self, [Bucket(name, members, self) for name, members in wanted])
 
@@ -82,7 +82,7 @@ class GradientReducer(Reducer[torch.Tensor]):
     @property
     def has_agreed(self) -> bool:
         """See ``Reducer``."""
-        return self._agreement.reached
+        return self.agreement.reached
 
     def variable(self, name: str, parameter: torch.Tensor, bucket: Bucket[torch.Tensor]) -> GradientHook:
         """See ``Reducer``."""
@@ -94,7 +94,7 @@ class GradientReducer(Reducer[torch.Tensor]):
         self.note_pass()
         self.add(self._find_added() or [])
         try:
-            if not self._agreement.reached:
+            if not self.agreement.reached:
                 self._begin_job()
         except Exception as error:
             self.refusal = error
@@ -149,7 +149,7 @@ class GradientReducer(Reducer[torch.Tensor]):
         self._agree([[(each.name, each.parameter) for each in bucket.members] for bucket in made])
         self._retire(bucket for bucket in self.buckets if not any(each.is_trained for each in bucket.members))
         self._train_thawed([name for name, p in self.frozen if p.requires_grad])
-        self.prefix = self._agreement.numbered(SUBJECT)
+        self.prefix = self.agreement.numbered(SUBJECT)
         for bucket in {*self.buckets, *buckets_made_by(self)}:
             bucket.begin_job()
 
@@ -184,7 +184,7 @@ class GradientReducer(Reducer[torch.Tensor]):
 
     def _agree(self, buckets: list[NamedParameters]) -> None:
         self._facts = self._look() or self._facts
-        self._agreement.reach({**self._facts, **_memberships(buckets)})
+        self.agreement.reach({**self._facts, **_memberships(buckets)})
 
     def _train_thawed(self, names: Iterable[str]) -> list[Bucket[torch.Tensor]]:
         """New buckets for parameters that were frozen."""

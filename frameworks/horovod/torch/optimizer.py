@@ -56,6 +56,7 @@ class _DistributedOptimizer(WrappedOptimizer):
         facts, find_added = weakly(self._facts), weakly(self._newcomers)
         sparse = isinstance(self._wrapped, torch.optim.SparseAdam)
         self._reducer = reducer = GradientReducer(settings, parameters, facts, find_added, sparse, copied)
+        self._agreement = reducer.agreement
         weakref.finalize(self, release, reducer).atexit = False
         if settings.synchronize_in_backward:
             reducer.finish_in_backward(weakly(self._finish_in_backward))
@@ -376,7 +377,7 @@ def _wrap(
     wrapped._distribute(wrapped._adopt(optimizer, named, settings, copied), settings, copied)
     wrapped.backward_passes_per_step = settings.backward_passes_per_step
     if active:
-        watch_steps(wrapped, optimizer, wrapped._parameter_names, settings.process_set)
+        watch_steps(wrapped, optimizer, wrapped._parameter_names, wrapped._agreement)
     names = wrapped._parameter_names
 
     def wrap_again(plain: torch.optim.Optimizer, copies: NamedParameters, passes: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from horovod.common.process_sets import ProcessSet
+from horovod.common.training.agreement import Agreement
 from horovod.common.training.fingerprints import COLUMNS, WORD_BYTES, has_numpy, of_sums, whole_rows
 from horovod.common.training.step_checks import Fingerprint, StepChecks
 
@@ -22,7 +22,7 @@ def watch_steps(
     optimizer: torch.optim.Optimizer,
     wrapped: torch.optim.Optimizer,
     names: Mapping[torch.Tensor, str],
-    process_set: ProcessSet,
+    agreement: Agreement,
 ) -> None:
     """Has ``optimizer`` make the checks of its steps; see ``common.training.step_checks``.
 
@@ -30,13 +30,17 @@ def watch_steps(
         optimizer: one whose step makes the update, after the gradients were reduced.
         wrapped: the one that it was made of, which may be wrapped again: then the new checks count alone.
         names: of its parameters.
-        process_set: the ranks that train together.
+        agreement: what the ranks that train together know of it. Other threads may train others.
     """
     previous = wrapped.__dict__.pop(_ATTRIBUTE, None)
     if previous is not None:
         previous.remove()
     watched = [(names[p], p) for group in optimizer.param_groups for p in group["params"]]
-    checks = StepChecks(process_set, lambda: contents_of(_whole(watched)), remedy=_REMEDY)
+
+    def label() -> str:
+        return agreement.numbered(agreement.subject) if agreement.reached else ""
+
+    checks = StepChecks(agreement.process_set, lambda: contents_of(_whole(watched)), label, _REMEDY)
     if not checks.is_over:
         wrapped.__dict__[_ATTRIBUTE] = Watch(optimizer, watched, checks)
 

@@ -35,6 +35,7 @@ class WrappedOptimizer:
     """Placed before the wrapped optimizer's class. The instance has the wrapped one's groups and state."""
 
     backward_passes_per_step: int
+    _agreement: Agreement
     _base: type[torch.optim.Optimizer]
     _wrapped: torch.optim.Optimizer
     _wrap_again: Callable[[torch.optim.Optimizer, NamedParameters, int], torch.optim.Optimizer]

@@ -1,5 +1,9 @@
 """The checks of a step: gradients that are no numbers, and models that have drifted apart."""
 
+import contextlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -245,6 +249,33 @@ def test_a_forgotten_broadcast_is_told_once(run_ranks, kind: str) -> None:
     (text,) = told
     assert results[1 if kind == "set" else 0] == [text]
     assert "'0.bias' (4 of 4 do)" in text and "Add hvd.broadcast_parameters(model.state_dict(), " in text
+
+
+def ranks_train_in_threads(op: str) -> None:
+    """Two models at the same time; on each rank the other one comes to its update first."""
+    hvd.init()
+    models = [_model(), _model()[:1]]
+    optimizers = [_optimizer(model, op=getattr(hvd, op)) for model in models]
+
+    def train(number: int) -> None:
+        model, optimizer = models[number], optimizers[number]
+        for _ in range(3):
+            model(torch.ones(2, 3) * hvd.rank()).sum().backward()
+            optimizer.synchronize()
+            if number == hvd.rank():
+                time.sleep(0.3)
+            with contextlib.nullcontext() if op == "Adasum" else optimizer.skip_synchronize():
+                optimizer.step()
+            optimizer.zero_grad()
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(train, range(2)))
+
+
+@pytest.mark.parametrize("op", ["Average", "Adasum"])
+def test_two_threads_train_a_model_each(run_ranks, op: str) -> None:
+    env = {**NONFINITE, "HOROVOD_CHECK_PARAMETERS_EVERY": "1", "HOROVOD_STALL_DEADLOCK_TIME_SECONDS": "5"}
+    run_ranks(2, ranks_train_in_threads, [op], env=env)
 
 
 def ranks_are_elastic() -> list[list[str]]:

@@ -54,15 +54,16 @@ class Fingerprint(bytes):
 class StepChecks:
     """The checks of one optimizer. ``nonfinite``: whether gradients are looked at; ``every``: every how many
     steps, from the first on, the parameters are compared (0: never); ``first``: whether they are after the
-    first step, otherwise. ``parameters``: what is compared, where it is always the same. ``label``: told
-    apart from the checks that may be made at the same time. ``remedy``: what to add where the models differ.
+    first step, otherwise. ``parameters``: what is compared, where it is always the same. ``label``: returns
+    what tells them apart from the checks that may be made at the same time, equal on all ranks. ``remedy``:
+    what to add where the models differ.
     """
 
     def __init__(
         self,
         process_set: ProcessSet,
         parameters: Callable[[], Contents] | None = None,
-        label: str = "",
+        label: Callable[[], str] = str,
         remedy: str = "",
     ) -> None:
         self.nonfinite = flag(NONFINITE_VARIABLE)
@@ -72,7 +73,7 @@ class StepChecks:
         self.step = 0
         self._process_set = process_set
         self._parameters = parameters
-        self._label = f".{label}" if label else ""
+        self._label = label
         self._first: tuple[str, str] | None = None
         self._phase = phase()
         self._has_begun = False
@@ -192,7 +193,8 @@ class StepChecks:
             raise NonfiniteGradientError(_nonfinite_text(self.step, found))
 
     def _exchange(self, message: Any, name: str) -> dict[int, Any]:
-        return exchange(message, name + self._label, check_process_set(self._process_set))
+        label = self._label()
+        return exchange(message, f"{name}.{label}" if label else name, check_process_set(self._process_set))
 
 
 class Difference(NamedTuple):
@@ -212,7 +214,7 @@ def of_steps(process_set: ProcessSet, subject: str, key: Hashable, remedy: str) 
     known = _of_steps.setdefault(process_set, {})
     found = known.get((subject, key))
     if found is None:
-        found = known[subject, key] = StepChecks(process_set, label=subject, remedy=remedy)
+        found = known[subject, key] = StepChecks(process_set, label=lambda: subject, remedy=remedy)
     return None if found.is_over else found
 
 
