@@ -55,7 +55,7 @@ class Reducer(Generic[Tensor]):
         self.news = NO_NEWS
         self.found = 0
         self.buckets: list[Bucket[Tensor]] = []
-        self._versions: list[int] = []
+        self._versions: dict[Bucket[Tensor], tuple[int, list[int]]] = {}
         self._untold = False  # of `news`, what is thawed
 
     def begin(self) -> None:
@@ -115,19 +115,20 @@ class Reducer(Generic[Tensor]):
         """In a backward pass that makes gradients again: whether the program has dropped all those that are
         being reduced, and made no step of them. They are waited for, as by ``forget_gradients``.
         """
-        pending = [bucket for bucket in self.buckets if bucket.stage in PENDING]
+        made = self._made()
+        pending = [bucket for bucket in made if bucket.stage in PENDING]
         kept = any(variable.holds_sent for bucket in pending for variable in bucket.members)
         if kept or self.stage is IN_PASS or self._moved():
             return False
-        self.tell(self.buckets, given_up=DROPPED)
-        self.reset()
+        self.tell(made, given_up=DROPPED)
+        self._expect_passes(made)
         return True
 
     def begin_next_pass(self, variable: Variable[Tensor]) -> None:
         """A backward pass has made the gradient of ``variable`` while others of a pass before are due, which
         the program may have dropped: then they are no part of this step.
         """
-        members = [each for bucket in self.buckets for each in bucket.members]
+        members = [each for bucket in self._made() for each in bucket.members]
         was_due = not variable.passes_left or any(each.sent is not None for each in members)
         is_kept = any(each.holds_sent for each in members)
         if is_kept or not was_due or not self.drop_old():
@@ -139,10 +140,17 @@ class Reducer(Generic[Tensor]):
 
     def reset(self) -> None:
         """Expects a full step's backward passes again. Nothing may be in flight."""
+        self._expect_passes(self.buckets)
+
+    def _expect_passes(self, buckets: list[Bucket[Tensor]]) -> None:
         self.end_step()
-        for bucket in self.buckets:
+        for bucket in buckets:
             if bucket.stage is FILLING or bucket.stage is FULL:
                 bucket.reset()
+
+    def _made(self) -> list[Bucket[Tensor]]:
+        """Its buckets without those of a newer optimizer, which may be in a step of that one."""
+        return [bucket for bucket in self.buckets if bucket.reducer is self]
 
     def abandon(self) -> None:
         """Ends the step, which will not be made, on all ranks."""
@@ -201,12 +209,19 @@ class Reducer(Generic[Tensor]):
         changed = self.news._replace(**told)
         self.news = changed if any(changed) else NO_NEWS
 
-    def _held_versions(self) -> list[int]:
-        return [variable.version for bucket in self.buckets if bucket.held for variable in bucket.members]
+    def _held_versions(self) -> dict[Bucket[Tensor], tuple[int, list[int]]]:
+        held = [bucket for bucket in self.buckets if bucket.held]
+        return {bucket: (bucket.rounds, [each.version for each in bucket.members]) for bucket in held}
 
     def _moved(self) -> bool:
-        """Whether parameters were changed since the first gradient of this step was due."""
-        return self.stage is not REST and self._versions != self._held_versions()
+        """Whether parameters were changed since the first gradient of this step was due, and not by another
+        optimizer, which has reduced them.
+        """
+        now = self._held_versions()
+        return self.stage is not REST and any(
+            now.get(bucket, then) != then and now[bucket][0] == then[0]
+            for bucket, then in self._versions.items()
+        )
 
     def give_step_up(self, reason: str) -> None:
         """All that is still sent in this step tells the other ranks that this one makes no step."""
