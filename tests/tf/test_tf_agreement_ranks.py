@@ -1,5 +1,8 @@
 """Before the first step the ranks compare what they reduce and how; a difference is one error everywhere."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import keras
 import numpy as np
 import pytest
@@ -99,3 +102,30 @@ def test_optimizers_that_differ(run_ranks, run_eagerly):
     assert texts == others
     assert "DistributedSGD" in texts[0] and "rank 1: nothing" in texts[0]
     assert "backward_passes_per_step (rank 0: 1; rank 1: 2)" in texts[1]
+
+
+def ranks_train_in_threads(in_graph):
+    """Two variables at the same time; on each rank the other one comes to its step first."""
+    hvd.init()
+    names = "first", "second"
+    optimizers = [hvd_keras.DistributedOptimizer(keras.optimizers.SGD(1.0), name=name) for name in names]
+    variables = [keras.Variable([float(number)]) for number in range(2)]
+    for optimizer, variable in zip(optimizers, variables, strict=True):
+        optimizer.build([variable])
+
+    def train(number):
+        def step():
+            optimizers[number].apply([tf.constant([float(hvd.rank())])], [variables[number]])
+
+        if number == hvd.rank():
+            time.sleep(0.3)
+        (tf.function(step) if in_graph else step)()
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(train, range(2)))
+    return [float(variable.numpy()[0]) for variable in variables]
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_two_threads_train_a_variable_each(run_ranks, in_graph):
+    assert run_ranks(2, ranks_train_in_threads, [in_graph]) == [[-0.5, 0.5]] * 2

@@ -65,8 +65,12 @@ class Agreement:
         """Whether the ranks of this job have agreed, before or after they joined."""
         return self._phase is not None and self._phase[0] == _job
 
-    def reach(self, facts: Facts) -> bool:
+    def reach(self, facts: Facts, name: str = _NAME) -> bool:
         """Compares ``facts`` with those of the other ranks; returns when all are equal.
+
+        Args:
+            facts: of this rank.
+            name: of the operation.
 
         Returns:
             Whether all ranks took part: none had joined.
@@ -77,26 +81,26 @@ class Agreement:
             ValueError: another rank has refused.
             HorovodInternalError: a rank is gone.
         """
-        ranks = self._compare(facts, None)
+        ranks = self._compare(facts, None, name)
         self._phase = phase()
         return ranks == self.process_set.size()
 
     def refuse(self, problem: str) -> NoReturn:
         """In place of ``reach``: this rank cannot make the object. ValueError, on all ranks."""
-        self._compare({}, problem)
+        self._compare({}, problem, _NAME)
         raise ValueError(problem)
 
-    def _compare(self, facts: Facts, problem: str | None) -> int:
+    def _compare(self, facts: Facts, problem: str | None, name: str) -> int:
         """Returns how many ranks took part."""
         number = check_process_set(self.process_set)
         digest = digest_of([self.subject, sorted(facts.items())])
-        answers = exchange([self.number, digest, problem], _NAME, number)
+        answers = exchange([self.number, digest, problem], name, number)
         common = common_problem({rank: theirs for rank, (_, _, theirs) in answers.items()})
         if common is not None:
             raise ValueError(common)
         digests = {rank: theirs for rank, (_, theirs, _) in answers.items()}
         if len(set(digests.values())) > 1:
-            raise TensorMismatchError(self._difference(facts, digests, number))
+            raise TensorMismatchError(self._difference(facts, digests, name, number))
         self.number = max(theirs for theirs, *_ in answers.values())
         _count(self.process_set, self.subject, self.number)
         return len(answers)
@@ -105,9 +109,9 @@ class Agreement:
         """``name`` for the first object of its kind, ``name#2`` for the second."""
         return name if self.number == 1 else f"{name}#{self.number}"
 
-    def _difference(self, facts: Facts, digests: dict[int, str], process_set: int) -> str:
+    def _difference(self, facts: Facts, digests: dict[int, str], name: str, process_set: int) -> str:
         """Why the ranks do not agree. A collective, of all whose ``digests`` were exchanged."""
-        described = variants([self.subject, dict(facts)], digests, _NAME, process_set)
+        described = variants([self.subject, dict(facts)], digests, name, process_set)
         subjects = {rank: subject for rank, (subject, _) in described.items()}
         if len(set(subjects.values())) > 1:
             return f"The ranks made different things at the same place of their programs: {listed(subjects)}."
@@ -151,7 +155,9 @@ class StepAgreement:
                 self._known.pop(missed, None)
             self._missed.clear()
         if key not in self._known:
-            if not self._agreement.reach(facts()):
+            is_main = threading.current_thread() is threading.main_thread()
+            # Several threads of a program train in another order on each rank.
+            if not self._agreement.reach(facts(), _NAME if is_main else f"{_NAME}.{self._agreement.subject}"):
                 self._missed.add(key)
             name = self.numbered(self._agreement.subject)
             self._known[key] = PresentGradients(name, self._agreement.process_set)
