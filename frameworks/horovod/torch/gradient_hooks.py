@@ -121,19 +121,20 @@ class GradientHook(Variable[torch.Tensor]):
         return gradient.detach() if gradient.requires_grad else gradient
 
     def take(self, reduced: torch.Tensor) -> None:
-        """See ``Travelling``."""
-        gradient = self.parameter.grad
-        if gradient is not None:
-            gradient.detach().copy_(reduced)
+        """See ``Travelling``. The parameter may have the gradient of a later pass by now."""
+        if self.sent is not None:
+            self.sent.detach().copy_(reduced)
 
     def start_sparse(self, name: str) -> Callable[[], None]:
         """See ``Travelling``."""
         reductions = self.bucket.reducer.reductions
-        gradient = self._sparse_gradient()
+        before, gradient = self.parameter.grad, self._sparse_gradient()
         finish = ops.sparse_allreduce_async(gradient, name, reductions.op, reductions.process_set)
 
         def wait() -> None:
-            self.parameter.grad = finish().coalesce()
+            reduced = finish().coalesce()
+            if self.parameter.grad is before:  # not that of a later pass
+                self.parameter.grad = reduced
 
         return wait
 

@@ -168,26 +168,26 @@ def made_again_where_one_rank_used_a_layer():
     layer_that_only_one_rank_used(lambda optimizer: hvd.DistributedOptimizer(optimizer._wrapped))
 
 
-def optimizers_of_common_layers_in_turns(whole_first):
+def optimizers_of_common_layers_in_turns(whole_first, sparse=False, **options):
     """What the one leaves out is no part of a step of the other, which moves some of the same layers."""
     hvd.init()
 
     def trained(wrap, own_ranks):
         torch.manual_seed(0)
-        layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(2)])
+        layers = nn.ModuleList([nn.Embedding(3, 3, sparse=sparse), nn.Linear(3, 3)])
         parts = {"whole": layers, "head": layers[1]}
         order = ("whole", "head") if whole_first else ("head", "whole")
         optimizers = {name: wrap(torch.optim.SGD(parts[name].parameters(), lr=0.1)) for name in order}
         for name in ("head", "head", "whole", "whole", "head", "whole"):
             layers.zero_grad()
-            inputs = [torch.ones(1, 3) * (1 + rank) for rank in own_ranks]
-            losses = [layer(each).square().sum() for layer in layers for each in inputs]
+            losses = [nn.Sequential(*layers)(torch.tensor([0, rank])).tanh().sum() for rank in own_ranks]
             (sum(losses) / len(own_ranks)).backward()
             optimizers[name].step()
         return torch.cat([p.detach().flatten() for p in layers.parameters()])
 
     alone = trained(lambda optimizer: optimizer, range(hvd.size()))
-    assert torch.allclose(trained(hvd.DistributedOptimizer, [hvd.rank()]), alone)
+    together = trained(lambda optimizer: hvd.DistributedOptimizer(optimizer, **options), [hvd.rank()])
+    assert torch.allclose(together, alone)
 
 
 def whole_before_head_in_turns():
@@ -196,6 +196,14 @@ def whole_before_head_in_turns():
 
 def head_before_whole_in_turns():
     optimizers_of_common_layers_in_turns(False)
+
+
+def compressed_gradients_in_turns():
+    optimizers_of_common_layers_in_turns(True, compression=hvd.Compression.topk.configure(ratio=1.0))
+
+
+def sparse_gradients_in_turns():
+    optimizers_of_common_layers_in_turns(False, sparse=True)
 
 
 class Training:
@@ -248,6 +256,8 @@ def garbage_that_trained_what_is_not_trained_now():
         made_again_where_one_rank_used_a_layer,
         whole_before_head_in_turns,
         head_before_whole_in_turns,
+        compressed_gradients_in_turns,
+        sparse_gradients_in_turns,
         garbage_after_a_step_left_out,
         garbage_that_trained_what_is_not_trained_now,
     ],
