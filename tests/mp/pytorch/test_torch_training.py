@@ -173,7 +173,7 @@ def one_fails():
 
 
 def caches():
-    """From the second step on all negotiation hits the cache."""
+    """From the third step on all negotiation hits the cache: in the second the ranks compare their models."""
     net = mlp()
     optimizer = wrap(net, lr=0.01)
     for step, (inputs, labels) in enumerate(batches(4)):
@@ -183,7 +183,7 @@ def caches():
         optimizer.step()
         after = hvd.counters()
         assert after["tensors"] > before["tensors"]
-        assert step == 0 or after["cache_misses"] == before["cache_misses"]
+        assert step < 2 or after["cache_misses"] == before["cache_misses"]
 
 
 def thread_safe():
