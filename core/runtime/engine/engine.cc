@@ -317,6 +317,7 @@ void RankEngine::TellOfMissingLinks() {
 // What all have submitted completes by itself and lets its waiter go on, and so may another thread
 // of the program: until then nobody is blocked.
 int64_t RankEngine::BlockedMicros() {
+  if (!blocked_.any()) return 0;
   const std::vector<HandlePtr> all = queue_.InFlight();
   const auto runs = [](const HandlePtr& handle) { return handle->decided.load(); };
   const int64_t now = NowMicros();

@@ -1,5 +1,6 @@
 #include "runtime/liveness/program_threads.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -8,8 +9,10 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "transport/descriptor.h"
@@ -35,16 +38,33 @@ int64_t ProcessorMicros() {
   return int64_t{used.tv_sec} * 1000000 + used.tv_nsec / 1000;
 }
 
+// A line that the kernel tells of a thread of this process; empty where it tells none.
+std::string LineOf(const std::string& thread, const char* name) {
+  const std::string path = "/proc/self/task/" + thread + "/" + name;
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char line[256];
+  const ssize_t length = file.valid() ? read(file.get(), line, sizeof line) : 0;
+  return {line, static_cast<size_t>(std::max<ssize_t>(0, length))};
+}
+
 // What cannot be read tells nothing: then the thread may go on.
 bool Sleeps(pid_t thread) {
-  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/syscall";
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return false;
-  char line[256];
-  const ssize_t length = read(file.get(), line, sizeof line - 1);
-  if (length <= 0) return false;
-  line[length] = '\0';
-  return AwaitsAnotherThread(line);
+  return AwaitsAnotherThread(LineOf(std::to_string(thread), "syscall").c_str());
+}
+
+// For how long each thread has run, and waited for a processor. None where the kernel does not
+// tell.
+std::map<pid_t, int64_t> WantedByThread() {
+  std::map<pid_t, int64_t> wanted;
+  const std::unique_ptr<DIR, int (*)(DIR*)> threads(opendir("/proc/self/task"), closedir);
+  while (const dirent* entry = threads == nullptr ? nullptr : readdir(threads.get())) {
+    int64_t ran = 0;
+    int64_t waited = 0;
+    const std::string line = LineOf(entry->d_name, "schedstat");
+    if (std::sscanf(line.c_str(), "%" SCNd64 " %" SCNd64, &ran, &waited) == 2)
+      wanted[static_cast<pid_t>(std::atoi(entry->d_name))] = (ran + waited) / 1000;
+  }
+  return wanted;
 }
 
 }  // namespace
@@ -85,19 +105,28 @@ const std::shared_ptr<ProgramThread>& ProgramThreads::Caller() noexcept {
 
 bool ProgramThreads::AllStandStill(int64_t now_us) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (HasComputed(now_us)) return false;
+  const int64_t since_us = std::exchange(looked_us_, now_us);
+  bool queued = true;  // without memory nothing is known
+  (void)HasMemoryFor([&] { queued = HasQueued(since_us, now_us); });
+  if (HasComputed(since_us, now_us) || queued) return false;
   return std::all_of(threads_.begin(), threads_.end(), [](const auto& known) {
     const std::shared_ptr<ProgramThread> thread = known.lock();
     return thread == nullptr || thread->waits.load() > 0 || Sleeps(thread->id);
   });
 }
 
-bool ProgramThreads::HasComputed(int64_t now_us) {
+bool ProgramThreads::HasComputed(int64_t since_us, int64_t now_us) {
   const int64_t used = ProcessorMicros();
-  const bool has = (used - used_us_) * kLittle > now_us - looked_us_;
-  used_us_ = used;
-  looked_us_ = now_us;
-  return has;
+  return (used - std::exchange(used_us_, used)) * kLittle > now_us - since_us;
+}
+
+// Whether a thread has used a processor, or waited in its queue, for most of the time.
+bool ProgramThreads::HasQueued(int64_t since_us, int64_t now_us) {
+  const std::map<pid_t, int64_t> before = std::exchange(wanted_us_, WantedByThread());
+  return std::any_of(wanted_us_.begin(), wanted_us_.end(), [&](const auto& thread) {
+    const auto known = before.find(thread.first);
+    return known == before.end() || (thread.second - known->second) * 2 > now_us - since_us;
+  });
 }
 
 }  // namespace hvd

@@ -1,9 +1,16 @@
 #include "runtime/liveness/program_threads.h"
 
+#include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 
+#include "base/clock.h"
 #include "check.h"
 
 namespace hvd::test {
@@ -22,6 +29,57 @@ TEST(ProgramThreads, KnowsWhatOnlyAnotherThreadCanEnd) {
   EXPECT_FALSE(AwaitsAnotherThread("running"));
   EXPECT_FALSE(AwaitsAnotherThread("0 0x3 0x80 0x2 0x0 0x0 0x0 0x1 0x2"));  // reads
   EXPECT_FALSE(AwaitsAnotherThread(""));
+}
+
+// Processes that compute on the processor of the caller, and leave it a twentieth.
+class BusyProcessor {
+ public:
+  BusyProcessor() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    for (pid_t& process : processes_) {
+      process = fork();
+      while (process == 0) continue;
+    }
+  }
+  ~BusyProcessor() {
+    for (const pid_t process : processes_) {
+      kill(process, SIGKILL);
+      waitpid(process, nullptr, 0);
+    }
+    sched_setaffinity(0, sizeof before_, &before_);
+  }
+
+ private:
+  cpu_set_t before_;
+  pid_t processes_[20];
+};
+
+// In each of some looks, so long after each other.
+int LooksThatFindItStill(ProgramThreads* threads, int looks) {
+  int still = 0;
+  (void)threads->AllStandStill(NowMicros());
+  for (int look = 0; look < looks; ++look) {
+    usleep(700'000);
+    still += threads->AllStandStill(NowMicros()) ? 1 : 0;
+  }
+  return still;
+}
+
+TEST(ProgramThreads, AThreadThatHardlyGetsAProcessorComputes) {
+  ProgramThreads threads;
+  EXPECT_EQ(LooksThatFindItStill(&threads, 2), 2);
+  std::atomic<bool> over{false};
+  const BusyProcessor busy;
+  std::thread computing([&] {
+    while (!over) continue;
+  });
+  EXPECT_EQ(LooksThatFindItStill(&threads, 4), 0);
+  over = true;
+  computing.join();
 }
 
 }  // namespace
