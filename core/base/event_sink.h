@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 #include "base/rank.h"
@@ -13,6 +14,7 @@ inline const char* NegotiatePhase(OpKind kind) {
   constexpr const char* kNames[] = {
       "NEGOTIATE_ALLREDUCE", "NEGOTIATE_ALLGATHER",     "NEGOTIATE_BROADCAST", "NEGOTIATE_BARRIER",
       "NEGOTIATE_ALLTOALL",  "NEGOTIATE_REDUCESCATTER", "NEGOTIATE_JOIN"};
+  static_assert(std::size(kNames) == kOpKinds);
   return kNames[static_cast<int>(kind)];
 }
 
@@ -21,12 +23,14 @@ inline const char* GatePhase(OpKind kind) {
   constexpr const char* kNames[] = {"GATE_ALLREDUCE", "GATE_ALLGATHER", "GATE_BROADCAST",
                                     "GATE_BARRIER",   "GATE_ALLTOALL",  "GATE_REDUCESCATTER",
                                     "GATE_JOIN"};
+  static_assert(std::size(kNames) == kOpKinds);
   return kNames[static_cast<int>(kind)];
 }
 
 inline const char* OperationPhase(OpKind kind) {
   constexpr const char* kNames[] = {"ALLREDUCE", "ALLGATHER",     "BROADCAST", "BARRIER",
                                     "ALLTOALL",  "REDUCESCATTER", "JOIN"};
+  static_assert(std::size(kNames) == kOpKinds);
   return kNames[static_cast<int>(kind)];
 }
 

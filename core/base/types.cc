@@ -1,5 +1,7 @@
 #include "base/types.h"
 
+#include <iterator>
+
 namespace hvd {
 
 namespace {
@@ -11,13 +13,14 @@ struct TypeRow {
 };
 
 // In the order of DataType.
-constexpr TypeRow kTypes[kDataTypes] = {
+constexpr TypeRow kTypes[] = {
     {"uint8", 1, false},  {"int8", 1, false},         {"uint16", 2, false},
     {"int16", 2, false},  {"int32", 4, false},        {"int64", 8, false},
     {"float16", 2, true}, {"float32", 4, true},       {"float64", 8, true},
     {"bool", 1, false},   {"bfloat16", 2, true},      {"uint32", 4, false},
     {"uint64", 8, false}, {"float8_e4m3fn", 1, true}, {"float8_e5m2", 1, true},
 };
+static_assert(std::size(kTypes) == kDataTypes);
 
 }  // namespace
 
@@ -26,7 +29,8 @@ bool IsFloating(DataType dtype) { return kTypes[static_cast<int>(dtype)].floatin
 const char* Name(DataType dtype) { return kTypes[static_cast<int>(dtype)].name; }
 
 const char* Name(ReduceOp op) {
-  constexpr const char* kNames[kReduceOps] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
+  constexpr const char* kNames[] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
+  static_assert(std::size(kNames) == kReduceOps);
   return kNames[static_cast<int>(op)];
 }
 
@@ -43,8 +47,9 @@ const char* Name(DeviceKind kind) {
 }
 
 const char* Name(OpKind kind) {
-  constexpr const char* kNames[kOpKinds] = {"allreduce", "allgather",     "broadcast", "barrier",
-                                            "alltoall",  "reducescatter", "join"};
+  constexpr const char* kNames[] = {"allreduce", "allgather",     "broadcast", "barrier",
+                                    "alltoall",  "reducescatter", "join"};
+  static_assert(std::size(kNames) == kOpKinds);
   return kNames[static_cast<int>(kind)];
 }
 

@@ -1,7 +1,10 @@
 #include "check.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
+#include <thread>
 
 namespace hvd::check {
 
@@ -13,6 +16,13 @@ std::mutex output;
 std::vector<Case>& Cases() {
   static std::vector<Case> cases;
   return cases;
+}
+
+double Within(double seconds) {
+  double runnable = 0;
+  if (getloadavg(&runnable, 1) != 1) return seconds;
+  const double sharing = runnable / std::max(1u, std::thread::hardware_concurrency());
+  return seconds * std::clamp(sharing, 1.0, 3.0);
 }
 
 void Fail(const char* file, int line, const std::string& message) {

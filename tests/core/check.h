@@ -50,6 +50,10 @@ inline bool True(const char* file, int line, const char* text, bool value) {
   return value;
 }
 
+// The limit on this machine and now for what takes `seconds` at most on one that is idle: so many
+// times longer as runnable threads share a core, three times at most.
+double Within(double seconds);
+
 }  // namespace hvd::check
 
 #define TEST(suite, name)                                                                       \

@@ -109,10 +109,14 @@ def test_a_window_that_is_kept_counts_in_full(milliseconds: str, holds: bool) ->
     other finds it closed, as that one has asked for it.
     """
     env = {"HOROVOD_BATCH_WINDOW_MS": milliseconds, "HOROVOD_LEARNED_SCHEDULE": "0"}
-    output = Job(2, "window.py", env=env).finish(60).output
-    shares = [int(c) / int(of) for c, of in re.findall(r"complete (\d+) of ([1-9]\d*)", output)]
-    # On a busy machine the ranks are often not together: near 1 where the window is short.
-    assert len(shares) == 2 and (min(shares) < 0.6) == holds, output
+    seen = []
+    for _ in range(ATTEMPTS):
+        seen.append(Job(2, "window.py", env=env).finish(60).output)
+        shares = [int(c) / int(of) for c, of in re.findall(r"complete (\d+) of ([1-9]\d*)", seen[-1])]
+        # Near 1 where the window is short. On a busy machine the ranks are often not together.
+        if len(shares) == 2 and (min(shares) < 0.6) == holds:
+            return
+    pytest.fail("\n".join(seen))
 
 
 @pytest.mark.full

@@ -18,7 +18,8 @@ namespace hvd {
 // This member's mark and those of all others (marks.h): through flags in shared memory, and between
 // hosts over links. On one host every member reads all flags. With several hosts the first member
 // of each reads those of its host, tells them the other hosts, and publishes what it hears. A
-// member that is not ready is woken by nobody's mark but a last word: it computes. Never waits.
+// member that is not ready is woken by nobody's mark but a last word: it computes. One that has
+// nothing in flight hears not even that, unless others depend on it (relays). Never waits.
 class Watermarks {
  public:
   // What it takes of a window.

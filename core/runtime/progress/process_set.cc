@@ -22,7 +22,7 @@ void Trace(uint32_t set, const std::vector<Decided>& decided) {
     Log(LogLevel::kTrace,
         std::string("process set ") + std::to_string(set) + ": " + Name(request.kind) + ' ' + name +
             ", " + std::to_string(negotiate::BytesOf(request)) + " bytes, in a batch of " +
-            std::to_string(decided.size()) + (one.error.empty() ? "" : ": the ranks disagree"));
+            std::to_string(decided.size()) + (one.error.empty() ? "" : ": it runs nowhere"));
   }
 }
 

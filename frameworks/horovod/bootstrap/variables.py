@@ -50,9 +50,7 @@ _FAMILIES_WITHOUT_EFFECT = (
 
 
 def flag(variable: str, default: bool = False, environ: Mapping[str, str] = os.environ) -> bool:
-    """A flag that Python alone reads, understood as the core understands its own. ``init`` has warned of what
-    is no value.
-    """
+    """A flag, understood as the core understands its own. ``init`` has warned of what is no value."""
     text = environ.get(variable, "").lower()
     if text in {"true", "yes", "on"} or text.lstrip("+-").isdecimal():
         return not text.lstrip("+-").isdecimal() or int(text) > 0

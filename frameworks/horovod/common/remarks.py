@@ -12,10 +12,10 @@ import sys
 from horovod import _core
 
 _texts: list[str] = []
-_has_run = False  # a collective or a message, in any job of this process
+_has_run = False  # has submitted a collective or a message, in any job of this process
 _has_reduced = False
 _has_broadcast = False
-_at_start = 0  # responses that the start itself took
+_at_start = 0  # operations of the start itself
 _was_told = False
 
 
@@ -33,14 +33,14 @@ def parameters_are_broadcast() -> None:
 def begin() -> None:
     """``hvd.init()`` has joined a job."""
     global _at_start
-    _at_start = _core.counters()["responses"]
+    _at_start = _announced(_core.counters())
 
 
 def end() -> None:
     """``hvd.shutdown()`` is about to leave it. Costs nothing where there is nothing to say."""
     global _has_run, _has_reduced, _was_told
     counted = _core.counters()
-    _has_run = _has_run or counted["responses"] > _at_start or counted["messages"] > 0
+    _has_run = _has_run or _announced(counted) > _at_start or counted["messages"] > 0
     _has_reduced = _has_reduced or counted["reductions"] > 0
     rank, size = _core.topology()[:2]
     has_failed = hasattr(sys, "last_value") or sys.exc_info()[0] is not None
@@ -54,6 +54,11 @@ def end() -> None:
 
     with contextlib.suppress(OSError, RuntimeError, ValueError):  # no launcher that hears it any more
         _send(Remark(not _has_run, has_reduced_nothing, _texts), rank, size)
+
+
+def _announced(counted: dict[str, int]) -> int:
+    """Operations, also those that have failed."""
+    return counted["cache_hits"] + counted["cache_misses"]
 
 
 def _send(remark: object, rank: int, size: int) -> None:

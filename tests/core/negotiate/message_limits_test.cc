@@ -14,7 +14,8 @@ std::string DecodeError(const std::string& bytes) {
 
 TEST(Message, LimitsNameTheField) {
   const std::string head{kMessageVersion, 0, 0, 1};  // version, urgent, no join, one announcement
-  EXPECT_TRUE(DecodeError(std::string{3, 0, 0}).find("version 3 instead of 7") !=
+  EXPECT_TRUE(DecodeError(std::string{3, 0, 0})
+                  .find("version 3 instead of " + std::to_string(kMessageVersion)) !=
               std::string::npos);
   EXPECT_TRUE(
       DecodeError(std::string{kMessageVersion, 0, 0} + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")

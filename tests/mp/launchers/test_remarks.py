@@ -68,6 +68,12 @@ def test_a_job_that_exchanges_nothing_says_so(elastic: list[str], words: str, li
     assert (status, stderr) == (0, "" if line is None else f"horovodrun: warning: {line}\n")
 
 
+def test_operations_that_failed_are_no_idle_job() -> None:
+    words = "\ntry: exchange([1], f'w{basics.rank()}')\nexcept Exception as error: print('failed:', error)"
+    status, stdout, stderr = run(sys.executable, "-c", INIT + words, HOROVOD_STALL_DEADLOCK_TIME_SECONDS="1")
+    assert (status, stdout.count("failed: "), stderr) == (0, 2, ""), stdout + stderr
+
+
 def test_the_report_names_the_guard_that_a_spawned_worker_needs(tmp_path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SPAWNED)

@@ -14,8 +14,8 @@ _MOST_SHOWN = 3
 
 
 class Remark(NamedTuple):
-    """``is_idle``: the rank has run no collective; ``has_reduced_nothing``: none that reduces, although it
-    has broadcast parameters. ``texts``: what else it has to say.
+    """``is_idle``: the rank has submitted no collective; ``has_reduced_nothing``: has run none that reduces,
+    although it has broadcast parameters. ``texts``: what else it has to say.
     """
 
     is_idle: bool
@@ -60,7 +60,7 @@ class Remarks:
 
 
 def idle(size: int) -> str:
-    """For a job in which no rank has run a collective."""
+    """For a job in which no rank has submitted a collective."""
     return (
         f"no rank called a collective, so each of the {size} worked alone. A training broadcasts its "
         "parameters at the start and takes its steps by an optimizer that hvd.DistributedOptimizer has made"

@@ -185,7 +185,7 @@ TEST(Tree, CarriesJoins) {
 TEST(Tree, CarriesWhatTheRootMustKnowOfAStall) {
   Config config;
   config.stall_check_disable = true;
-  config.stall_shutdown_seconds = 4;
+  config.stall_shutdown_seconds = check::Within(4);
   std::atomic<int> told{0};
   ForEachShape(
       [&](Engine& engine, int rank, int size) {
@@ -212,7 +212,7 @@ TEST(Tree, CarriesWhatTheRootMustKnowOfAStall) {
 TEST(Tree, ARankThatComputesPassesMarksOn) {
   Config config;
   config.stall_check_disable = true;
-  config.stall_shutdown_seconds = 4;
+  config.stall_shutdown_seconds = check::Within(4);
   Cluster cluster(4, Wires::kInprocLinks, {}, config);
   cluster.Run([&](Engine& engine, int rank) {
     std::mt19937 random(static_cast<unsigned>(rank));
@@ -220,7 +220,8 @@ TEST(Tree, ARankThatComputesPassesMarksOn) {
     EXPECT_TRUE(engine.CountersNow().at("gates") > 0);
     // The others are ready for the next batch before rank 0 does something else.
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(7));
+    if (rank == 1)
+      std::this_thread::sleep_for(std::chrono::duration<double>(config.stall_shutdown_seconds + 3));
     if (rank == 1) return;
     std::vector<float> other(10, 1.0f);
     HandlePtr handle;
