@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import signal
 import sys
 import threading
@@ -75,8 +76,21 @@ def _answer() -> None:
     while _core.await_stacks_request(number):
         # The program may have closed its stderr, or have none.
         with contextlib.suppress(AttributeError, OSError, ValueError):
-            sys.stderr.write(describe(rank, sys._current_frames()))
+            sys.stderr.write(describe(rank, _frames()))
             sys.stderr.flush()
+
+
+def _frames() -> dict[int, FrameType]:
+    """By thread, where it is. Without a collection of garbage within: before Python 3.12 one that finds a
+    ``threading.local`` waits there for ever, with the interpreter lock (python/cpython#106883).
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _signal_without_lock() -> int:

@@ -3,6 +3,7 @@
 import faulthandler
 import io
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from load import within
 
 from horovod.common import stacks
 
@@ -79,6 +81,32 @@ def test_the_call_of_the_program_is_shown_above_those_of_a_library(depth: int) -
     of_library = ["keras/trainer.py" in line for line in lines]
     first = of_library.index(True)
     assert __file__ in lines[first - 1] and of_library[first:] == [True] * min(depth + 1, stacks._INNERMOST)
+
+
+GARBAGE = """
+import gc, threading
+from horovod.common import stacks
+
+class Holder:
+    pass
+
+for number in range(200):
+    holder = Holder()
+    holder.itself, holder.local = holder, threading.local()
+    holder.local.value = number
+    del holder
+    gc.set_threshold(1)
+    assert threading.get_ident() in stacks._frames()
+    gc.set_threshold(10**6)
+assert gc.isenabled()
+gc.disable()
+stacks._frames()
+assert not gc.isenabled()
+"""
+
+
+def test_garbage_that_is_due_while_the_stacks_are_taken_holds_up_nobody() -> None:
+    subprocess.run([sys.executable, "-c", GARBAGE], check=True, timeout=within(10))
 
 
 @pytest.mark.parametrize("stream", [None, "closed"])
