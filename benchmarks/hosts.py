@@ -1,11 +1,13 @@
 """One large allreduce, or another operation, between hosts over a slow network, made on this machine.
 
 python benchmarks/hosts.py [--operation allreduce] [--hosts 2] [--ranks 2,4,8] [--mbit 200] [--mib 64]
-                           [--calls 1] [--rounds 3] [--json FILE]
+                           [--paths 1] [--calls 1] [--rounds 3] [--json FILE]
 
-The hosts are network namespaces, joined by a bridge, whose interfaces send so many Mbit/s. Three ways take
-turns in the same processes: ours by host (shared memory within a host, between hosts each rank its slice),
-ours over links alone (one ring of all ranks, HOROVOD_TRANSPORT=tcp), and torch.distributed over gloo.
+The hosts are network namespaces, joined by a bridge, whose interfaces send so many Mbit/s on each of their
+paths; a connection keeps to one path, by its port, as where links are bonded or a cloud limits each flow.
+Three ways take turns in the same processes: ours by host (shared memory within a host, between hosts each
+rank its slice), ours over links alone (one ring of all ranks, HOROVOD_TRANSPORT=tcp), and torch.distributed
+over gloo. HOROVOD_DATA_LINKS says over how many connections ours sends data to a rank.
 """
 
 import argparse
@@ -36,7 +38,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--ranks", default="2,4,8", help="on each host; several, with commas between")
-    parser.add_argument("--mbit", type=float, default=200, help="what each host sends in a second")
+    parser.add_argument("--mbit", type=float, default=200, help="what each host sends in a second on a path")
+    parser.add_argument("--paths", type=int, default=1, choices=(1, 2, 4, 8), help="of each host")
     parser.add_argument("--mib", type=float, default=64, help="size of the tensor")
     parser.add_argument("--operation", choices=OPERATIONS, default="allreduce")
     parser.add_argument("--calls", type=int, default=1, help="so many after each other in a round")
@@ -129,13 +132,33 @@ def measure(args: argparse.Namespace, ranks: int) -> dict[str, list[float]]:
         sys.exit(f"no hosts on this machine: {reason}")
     with networks.hosts(args.hosts) as hosts, tempfile.TemporaryDirectory() as name:
         hosts.join("br0", "eth0", [f"10.77.0.{number + 1}/24" for number in range(args.hosts)])
-        for node in hosts.nodes:
-            shape = ["root", "tbf", "rate", f"{args.mbit}mbit", "burst", "128kb", "latency", "50ms"]
-            node.run("tc", "qdisc", "add", "dev", "eth0", *shape)
+        for number in range(args.hosts):
+            shape(hosts.nodes[number], number, args)
         folder = Path(name)
         Board.create(folder / "board", args.hosts * ranks)
         run_on(hosts, ranks, folder, "--folder", name)
         return json.loads((folder / "times.json").read_text(encoding="utf-8"))
+
+
+def shape(node: Any, number: int, args: argparse.Namespace) -> None:
+    """Limits what the interface of host ``number`` sends."""
+
+    def tc(kind: str, *words: object) -> None:
+        node.run("tc", kind, "add", "dev", "eth0", *map(str, words))
+
+    limit = ("tbf", "rate", f"{args.mbit}mbit", "burst", "128kb", "latency", "50ms")
+    if args.paths == 1:
+        return tc("qdisc", "root", *limit)
+    tc("qdisc", "root", "handle", "1:", "htb", "default", 10)
+    for path in range(args.paths):
+        tc("class", "parent", "1:", "classid", f"1:{10 + path}", "htb", "rate", "100gbit", "quantum", 60000)
+        tc("qdisc", "parent", f"1:{10 + path}", *limit)
+        for other in set(range(args.hosts)) - {number}:
+            # Of two ranks the higher one calls; Linux gives callers every other port.
+            called = "sport" if other < number else "dport"
+            port = (called, 2 * path, 2 * (args.paths - 1))
+            flow = ("match", "ip", "dst", f"10.77.0.{other + 1}/32", "match", "ip", *port)
+            tc("filter", "parent", "1:", "protocol", "ip", "u32", *flow, "flowid", f"1:{10 + path}")
 
 
 def run_on(hosts: Any, ranks: int, folder: Path, *words: str) -> None:

@@ -17,12 +17,24 @@ using Key = std::array<uint8_t, 32>;
 // What a connection is for; every role has a socket of its own, so that a stream that is held back
 // (data whose receive is not posted yet) never holds back another.
 // kShare (AF_UNIX, ranks of one host) passes the descriptors of shared memory; kLauncher leads to
-// no rank.
-enum class LinkRole : uint8_t { kWatch = 0, kControl, kData, kShare, kLauncher };
+// no rank. 5 is the launcher's own. From kMoreData on there are further sockets for data: see
+// tcp::TcpTransport::Options::strands.
+enum class LinkRole : uint8_t { kWatch = 0, kControl, kData, kShare, kLauncher, kMoreData = 6 };
+
+constexpr int kMostStrands = 4;
+// Of the sockets for data by number, from 0, and the number by role.
+constexpr LinkRole DataRole(int strand) {
+  const int more = static_cast<int>(LinkRole::kMoreData) + strand - 1;
+  return strand == 0 ? LinkRole::kData : static_cast<LinkRole>(more);
+}
+constexpr int StrandOf(LinkRole role) {
+  const int more = static_cast<int>(role) - static_cast<int>(LinkRole::kMoreData);
+  return more < 0 ? 0 : more + 1;
+}
 
 inline const char* Name(LinkRole role) {
   constexpr const char* kNames[] = {"watch", "control", "data", "share", "launcher"};
-  return kNames[static_cast<int>(role)];
+  return kNames[static_cast<int>(StrandOf(role) > 0 ? LinkRole::kData : role)];
 }
 
 // An authenticated, connected stream socket handed over by bootstrap. The core never resolves,

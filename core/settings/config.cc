@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/link.h"
 #include "base/text.h"
 
 namespace hvd {
@@ -118,6 +119,10 @@ bool ChunkBytes(const std::string& text, Config* config) {
   return ParseInteger(text, 16 << 10, 1 << 20, &config->shm_chunk_bytes);
 }
 
+bool DataLinks(const std::string& text, Config* config) {
+  return ParseInteger(text, 1, kMostStrands, &config->data_links);
+}
+
 bool StagingSlots(const std::string& text, Config* config) {
   return ParseInteger(text, 2, 16, &config->shm_staging_slots);
 }
@@ -171,6 +176,7 @@ const std::map<std::string, ValueReader>& ValueReaders() {
       {"HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", {"a number from 0 to 1", Noise}},
       {"HOROVOD_SHM_CHUNK_BYTES", {"bytes, as an integer from 16384 to 1048576", ChunkBytes}},
       {"HOROVOD_SHM_STAGING_SLOTS", {"an integer from 2 to 16", StagingSlots}},
+      {"HOROVOD_DATA_LINKS", {"an integer from 1 to 4", DataLinks}},
       {"HOROVOD_ENCRYPT", {kFlagValues, Flag<&Config::encrypt>}},
       {"HOROVOD_TRANSPORT", {"auto, shm or tcp", Transport}},
       {"HOROVOD_LOG_LEVEL", {"trace, debug, info, warning, error or fatal", Level}},

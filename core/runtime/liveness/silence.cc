@@ -60,10 +60,13 @@ std::optional<Cause> SilenceCheck::Look(int64_t now_us) {
 void SilenceCheck::Note(const std::vector<LinkSign>& signs, int64_t now_us) {
   round_trips_us_.clear();
   for (auto& peer : *peers_) peer->owed_us = -1;
+  for (auto& [rank, links] : links_) links.data_owed_us = -1;
   for (const LinkSign& sign : signs) {
     Links& links = links_[sign.peer];
     if (sign.arrived && sign.role != LinkRole::kWatch) links.life_us = now_us;
     if (sign.role == LinkRole::kWatch) links.watch_owed_us = sign.owed_us;
+    if (sign.role == LinkRole::kData)
+      links.data_owed_us = std::max(links.data_owed_us, sign.owed_us);
     int64_t& longest = round_trips_us_[job_->HostOf(Position(sign.peer.value()))];
     longest = std::max(longest, sign.round_trip_us);
     if (WatchedPeer* peer = Find(sign.peer, *peers_))
@@ -112,7 +115,7 @@ std::optional<Cause> SilenceCheck::OfPeer(WatchedPeer* peer, int64_t now_us) {
 // A peer that is silent on all its links is told of as such.
 std::optional<Cause> SilenceCheck::OfLink(const LinkSign& sign, int64_t now_us) {
   Links& links = links_[sign.peer];
-  if (sign.owed_us == 0) links.is_tested &= sign.role != LinkRole::kData;
+  if (links.data_owed_us == 0) links.is_tested = false;
   if (sign.owed_us <= timeout_us_ / 2) return std::nullopt;
   const WatchedPeer* const peer = Find(sign.peer, *peers_);
   if (peer != nullptr && SilenceOf(*peer, now_us) > timeout_us_ / 2) return std::nullopt;

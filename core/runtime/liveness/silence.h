@@ -48,7 +48,8 @@ class SilenceCheck {
   struct Links {  // of one peer
     int64_t life_us = 0;
     int64_t watch_owed_us = 0;
-    bool is_tested = false;  // with a large frame
+    int64_t data_owed_us = -1;  // the most of any link for data; -1: there is none
+    bool is_tested = false;     // with a large frame
   };
 
   void Note(const std::vector<LinkSign>& signs, int64_t now_us);

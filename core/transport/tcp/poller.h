@@ -3,9 +3,9 @@
 #include <sys/epoll.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 
-#include "base/rank.h"
 #include "base/status.h"
 #include "transport/descriptor.h"
 
@@ -20,7 +20,7 @@ namespace hvd::tcp {
 class Poller {
  public:
   struct Event {
-    GlobalRank peer;
+    size_t link;    // as given to Add
     bool readable;  // or at its end, or broken
     bool writable;  // or broken
   };
@@ -33,12 +33,12 @@ class Poller {
   void Close() { epoll_.Reset(); }
 
   // Tells from now on of data and of the end, and what there is already.
-  Status Add(int socket, GlobalRank peer) const { return Control(kAdd, socket, peer, false); }
+  Status Add(int socket, size_t link) const { return Control(kAdd, socket, link, false); }
   // Whether it tells of room to send too: at once if there is some.
-  Status TellOfRoom(int socket, GlobalRank peer, bool room) const {
-    return Control(kModify, socket, peer, room);
+  Status TellOfRoom(int socket, size_t link, bool room) const {
+    return Control(kModify, socket, link, room);
   }
-  Status Remove(int socket) const { return Control(kRemove, socket, {}, false); }
+  Status Remove(int socket) const { return Control(kRemove, socket, 0, false); }
 
   // What has changed since the last call; never waits.
   Status Take(Event (&events)[kMostEvents], int* count) const {
@@ -50,7 +50,7 @@ class Poller {
     }
     for (int i = 0; i < *count; ++i) {
       const bool broken = (raw[i].events & (EPOLLERR | EPOLLHUP)) != 0;
-      events[i].peer = GlobalRank(raw[i].data.fd);
+      events[i].link = raw[i].data.u64;
       events[i].readable = broken || (raw[i].events & (EPOLLIN | EPOLLRDHUP)) != 0;
       events[i].writable = broken || (raw[i].events & EPOLLOUT) != 0;
     }
@@ -61,10 +61,10 @@ class Poller {
 
  private:
   enum Change : int { kAdd = EPOLL_CTL_ADD, kModify = EPOLL_CTL_MOD, kRemove = EPOLL_CTL_DEL };
-  Status Control(Change change, int socket, GlobalRank peer, bool room) const {
+  Status Control(Change change, int socket, size_t link, bool room) const {
     epoll_event event{};
     event.events = EPOLLET | EPOLLIN | EPOLLRDHUP | (room ? uint32_t{EPOLLOUT} : 0);
-    event.data.fd = peer.value();
+    event.data.u64 = link;
     return epoll_ctl(epoll_.get(), change, socket, &event) == 0 ? Status::Ok()
                                                                 : Status::Errno("epoll_ctl");
   }

@@ -14,6 +14,9 @@ namespace {
 constexpr size_t kBudget = 1 << 20;
 constexpr int kUnixBuffer = 4 << 20;
 
+// Smaller frames all go over the first link to a peer.
+constexpr size_t kSpreadBytes = 16 << 10;
+
 // Best effort: a socket works without any of these. The buffers of a TCP socket are left to the
 // kernel, which grows them further than an unprivileged program may ask for.
 void Tune(int socket, bool local) {
@@ -50,11 +53,13 @@ Status TcpTransport::Make(const Options& options, const std::vector<Link>& links
 
 Status TcpTransport::AddLink(const Link& link, Descriptor socket) {
   if (!failure_.ok()) return Status::Ok();  // nobody needs it any more
-  const bool known = link.peer.known() && link.peer.value() < size() && link.peer != rank();
-  if (!known || Meet(link.peer).socket.valid()) {
+  const int strand = StrandOf(link.role);
+  const bool known = Exists(link.peer) && strand < options_.strands;
+  if (!known || Meet(LinkOf(link.peer, strand)).socket.valid()) {
     return Status::Internal("a second or impossible link to " + Name(link.peer));
   }
-  Connection& connection = Meet(link.peer);
+  const size_t number = LinkOf(link.peer, strand);
+  Connection& connection = *connections_[number];
   leaving_.reserve(++sockets_);
   HVD_RETURN_IF_ERROR(SetNonBlocking(socket.get()));
   const bool local = IsUnixSocket(socket.get());
@@ -70,79 +75,90 @@ Status TcpTransport::AddLink(const Link& link, Descriptor socket) {
   }
   connection.writer.Open(Guard(options_.integrity, link.send_key), std::move(writes));
   connection.reader.Open(Guard(options_.integrity, link.recv_key), std::move(reads));
-  HVD_RETURN_IF_ERROR(poller_.Add(socket.get(), link.peer));
+  HVD_RETURN_IF_ERROR(poller_.Add(socket.get(), number));
   if (options_.signs != nullptr) options_.signs->Add(socket.get(), link.peer, options_.role);
   connection.socket = std::move(socket);
-  Note(link.peer);
+  Note(number);
   return Status::Ok();
 }
 
-TcpTransport::Connection& TcpTransport::Meet(GlobalRank peer) {
-  std::unique_ptr<Connection>& connection = connections_[peer.index()];
+// The frames of an operation are numbered in their order, those of its parts with gaps of 128: both
+// are spread.
+size_t TcpTransport::LinkOf(GlobalRank peer, const FrameTag& tag, size_t bytes) const {
+  const uint32_t spread = bytes < kSpreadBytes ? 0 : tag.chunk + tag.chunk / 128;
+  return LinkOf(peer, static_cast<int>(spread % static_cast<uint32_t>(options_.strands)));
+}
+
+TcpTransport::Connection& TcpTransport::Meet(size_t link) {
+  std::unique_ptr<Connection>& connection = connections_[link];
   if (connection == nullptr) {
     connection = std::make_unique<Connection>(options_.generation, forgotten_);
   }
   return *connection;
 }
 
-// The connection to `peer` while the transport is healthy.
-TcpTransport::Connection* TcpTransport::Find(GlobalRank peer) {
+// The connection that a frame goes over, while the transport is healthy.
+TcpTransport::Connection* TcpTransport::Find(GlobalRank peer, const FrameTag& tag, size_t bytes,
+                                             size_t* link) {
   if (!failure_.ok()) return nullptr;
-  const bool exists = peer.known() && peer.value() < size() && peer != rank();
-  const bool linked = exists && connections_[peer.index()] != nullptr;
+  const bool exists = Exists(peer);
+  if (exists) *link = LinkOf(peer, tag, bytes);
+  const bool linked = exists && connections_[*link] != nullptr;
   if (!linked && (!exists || options_.ask_for_link == nullptr)) {
     failure_ = Status::Internal(Name(rank()) + " has no link to " + Name(peer));
     return nullptr;
   }
-  return &Meet(peer);
+  return &Meet(*link);
 }
 
-void TcpTransport::AskForLink(GlobalRank peer) {
-  Connection& connection = Meet(peer);
+void TcpTransport::AskForLink(size_t link) {
+  Connection& connection = *connections_[link];
   if (connection.socket.valid() || connection.asked) return;
   connection.asked = true;
-  options_.ask_for_link(peer);
+  const int strand = static_cast<int>(link) % options_.strands;
+  options_.ask_for_link(PeerOf(link), strand == 0 ? options_.role : DataRole(strand));
 }
 
 void TcpTransport::Send(GlobalRank peer, const FrameTag& tag, const void* data, size_t bytes,
                         Transfer* transfer) {
-  Connection* connection = Find(peer);
+  size_t link = 0;
+  Connection* connection = Find(peer, tag, bytes, &link);
   if (connection == nullptr) return;
   if (bytes > kMaxFrame) {
     failure_ = Status::Internal("a frame of " + std::to_string(bytes) + " bytes exceeds the limit");
     return;
   }
   connection->writer.Post({tag, static_cast<const std::byte*>(data), bytes, transfer});
-  AskForLink(peer);
-  Note(peer);
+  AskForLink(link);
+  Note(link);
 }
 
 void TcpTransport::Recv(GlobalRank peer, const FrameTag& tag, void* data, size_t capacity,
                         Transfer* transfer) {
-  Connection* connection = Find(peer);
+  size_t link = 0;
+  Connection* connection = Find(peer, tag, capacity, &link);
   if (connection == nullptr) return;
   const Status status =
       connection->reader.Post({tag, static_cast<std::byte*>(data), capacity, transfer});
   if (!status.ok()) return Fail(peer, status);
-  Note(peer);
+  Note(link);
 }
 
 void TcpTransport::Forget(uint32_t set) {
   forgotten_.Add(set);
-  for (int rank = 0; rank < size(); ++rank) {
-    const GlobalRank peer(rank);
-    if (connections_[peer.index()] == nullptr) continue;
-    connections_[peer.index()]->reader.Forget(set);
-    Note(peer);
+  for (size_t link = 0; link < connections_.size(); ++link) {
+    if (connections_[link] == nullptr) continue;
+    connections_[link]->reader.Forget(set);
+    Note(link);
   }
 }
 
 // After a change of what a connection waits for, or has to do.
-void TcpTransport::Note(GlobalRank peer) {
-  Connection& connection = *connections_[peer.index()];
+void TcpTransport::Note(size_t link) {
+  Connection& connection = *connections_[link];
   if (connection.movable() && !connection.listed) {
     connection.listed = true;
-    movable_.push_back(peer);
+    movable_.push_back(link);
   }
   const bool expecting = connection.expects();
   expecting_ += static_cast<int>(expecting) - static_cast<int>(connection.expecting);
@@ -158,10 +174,10 @@ Status TcpTransport::Progress(bool* moved) {
 
 void TcpTransport::MoveListed(bool* moved) {
   turn_.swap(movable_);
-  for (const GlobalRank peer : turn_) {
+  for (const size_t link : turn_) {
     if (!failure_.ok()) break;
-    connections_[peer.index()]->listed = false;
-    Serve(peer, moved);
+    connections_[link]->listed = false;
+    Serve(link, moved);
   }
   turn_.clear();
 }
@@ -173,26 +189,26 @@ void TcpTransport::MoveChanged(bool* moved) {
   int count;
   failure_ = poller_.Take(events, &count);
   for (int i = 0; i < count && failure_.ok(); ++i) {
-    Connection& connection = *connections_[events[i].peer.index()];
+    Connection& connection = *connections_[events[i].link];
     if (connection.ended) continue;
     if (events[i].readable) connection.reader.SetReadable();
     if (events[i].writable) connection.writer.SetWritable();
     // Over AF_UNIX there would be an event whenever the peer has read something.
-    if (connection.tells_of_room && connection.writer.idle()) TellOfRoom(events[i].peer, false);
-    if (!connection.listed) Serve(events[i].peer, moved);
+    if (connection.tells_of_room && connection.writer.idle()) TellOfRoom(events[i].link, false);
+    if (!connection.listed) Serve(events[i].link, moved);
   }
 }
 
-void TcpTransport::Serve(GlobalRank peer, bool* moved) {
-  Connection& connection = *connections_[peer.index()];
+void TcpTransport::Serve(size_t link, bool* moved) {
+  Connection& connection = *connections_[link];
   const Status status = Move(&connection, moved);
   if (status.code() == Code::kShutdown && options_.peers_may_leave) {
-    End(peer);
+    End(link);
   } else if (!status.ok()) {
-    return Fail(peer, status);
+    return Fail(PeerOf(link), status);
   }
-  if (connection.writer.blocked() && !connection.tells_of_room) TellOfRoom(peer, true);
-  Note(peer);
+  if (connection.writer.blocked() && !connection.tells_of_room) TellOfRoom(link, true);
+  Note(link);
 }
 
 Status TcpTransport::Move(Connection* connection, bool* moved) {
@@ -207,20 +223,20 @@ Status TcpTransport::Move(Connection* connection, bool* moved) {
   return connection->reader.Progress(socket, kBudget, moved);
 }
 
-void TcpTransport::TellOfRoom(GlobalRank peer, bool room) {
-  Connection& connection = *connections_[peer.index()];
+void TcpTransport::TellOfRoom(size_t link, bool room) {
+  Connection& connection = *connections_[link];
   connection.tells_of_room = room;
-  const Status status = poller_.TellOfRoom(connection.socket.get(), peer, room);
+  const Status status = poller_.TellOfRoom(connection.socket.get(), link, room);
   if (failure_.ok()) failure_ = status;
 }
 
-void TcpTransport::End(GlobalRank peer) {
-  Connection& connection = *connections_[peer.index()];
+void TcpTransport::End(size_t link) {
+  Connection& connection = *connections_[link];
   connection.ended = true;
   connection.writer.Discard();
   Unwatch(connection);
   failure_ = poller_.Remove(connection.socket.get());
-  ended_.push_back(peer);
+  ended_.push_back(PeerOf(link));
 }
 
 void TcpTransport::Unwatch(const Connection& connection) noexcept {

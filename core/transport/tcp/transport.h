@@ -17,7 +17,8 @@
 
 namespace hvd::tcp {
 
-// Transport over connected stream sockets (TCP, or AF_UNIX on one host), one for each peer.
+// Transport over connected stream sockets (TCP, or AF_UNIX on one host): for each peer a link, or
+// several, over which large frames are spread by their tags.
 //
 // What can be moved is on a list: a link gets there when something is posted or when the poller
 // tells of it, and stays until it can go no further. So idle links cost nothing, however many there
@@ -35,14 +36,17 @@ class TcpTransport : public Transport {
     int size = 1;
     Integrity integrity = Integrity::kChecksum;
     bool peers_may_leave = false;  // see TakeEnded
-    // Told of each peer, once, that something is to be sent to and to whom there is no link:
-    // AddLink brings it, sooner or later. Must not wait. Null: without a link nobody can be talked
-    // to.
-    std::function<void(GlobalRank peer)> ask_for_link = nullptr;
+    // Told of each link, once, over which something is to be sent and that there is not: AddLink
+    // brings it, sooner or later. Must not wait. Null: without a link nobody can be talked to.
+    std::function<void(GlobalRank peer, LinkRole role)> ask_for_link = nullptr;
     // Where its sockets are watched, and as links of which role; null: nowhere.
     LinkSigns* signs = nullptr;
     LinkRole role = LinkRole::kData;
     bool encrypted = false;  // what goes over TCP; within a host nothing has to be
+    // Links for data to each peer, at most kMostStrands; the same on all ranks. A network may limit
+    // what one connection gets, or send each of them another way. With more than one a receive must
+    // be posted with the length that is sent.
+    int strands = 1;
   };
 
   // Takes the sockets of `links`, whatever it returns.
@@ -85,25 +89,37 @@ class TcpTransport : public Transport {
     bool tells_of_room = false;  // the poller does
   };
 
-  explicit TcpTransport(const Options& options) : options_(options), connections_(options.size) {}
-  Connection& Meet(GlobalRank peer);
-  Connection* Find(GlobalRank peer);
-  void AskForLink(GlobalRank peer);
-  void Note(GlobalRank peer);
+  explicit TcpTransport(const Options& options)
+      : options_(options), connections_(static_cast<size_t>(options.size * options.strands)) {}
+  // Links are numbered, those of a peer one after another.
+  size_t LinkOf(GlobalRank peer, int strand) const {
+    return peer.index() * static_cast<size_t>(options_.strands) + static_cast<size_t>(strand);
+  }
+  size_t LinkOf(GlobalRank peer, const FrameTag& tag, size_t bytes) const;
+  GlobalRank PeerOf(size_t link) const {
+    return GlobalRank(static_cast<int>(link) / options_.strands);
+  }
+  bool Exists(GlobalRank peer) const {
+    return peer.known() && peer.value() < size() && peer != rank();
+  }
+  Connection& Meet(size_t link);
+  Connection* Find(GlobalRank peer, const FrameTag& tag, size_t bytes, size_t* link);
+  void AskForLink(size_t link);
+  void Note(size_t link);
   void MoveListed(bool* moved);
   void MoveChanged(bool* moved);
-  void Serve(GlobalRank peer, bool* moved);
+  void Serve(size_t link, bool* moved);
   Status Move(Connection* connection, bool* moved);
-  void TellOfRoom(GlobalRank peer, bool room);
-  void End(GlobalRank peer);
+  void TellOfRoom(size_t link, bool room);
+  void End(size_t link);
   void Unwatch(const Connection& connection) noexcept;
   void Fail(GlobalRank peer, const Status& status);
 
   const Options options_;
   Poller poller_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // by global rank; null: unused
-  std::vector<GlobalRank> movable_;                       // peers for the next Progress
-  std::vector<GlobalRank> turn_;                          // those of this one; empty between two
+  std::vector<std::unique_ptr<Connection>> connections_;  // by link; null: unused
+  std::vector<size_t> movable_;                           // links for the next Progress
+  std::vector<size_t> turn_;                              // those of this one; empty between two
   int expecting_ = 0;  // links of which an event may be worth something
   Status failure_;
   GlobalRank lost_peer_;

@@ -19,8 +19,12 @@ HOST_SECONDS = 30.0
 RANK_SECONDS = 30.0
 """For so long ranks wait for each other at the start, by default."""
 ADDRESS_VARIABLE, WORKER_VARIABLE = "HOROVOD_ELASTIC_ADDR", "HOROVOD_ELASTIC_WORKER"
-# The defaults of the core.
-_STAGING = {"HOROVOD_SHM_CHUNK_BYTES": 131072, "HOROVOD_SHM_STAGING_SLOTS": 4}
+# What all ranks must have alike, by the defaults of the core.
+_STAGING = {
+    "HOROVOD_SHM_CHUNK_BYTES": "131072",
+    "HOROVOD_SHM_STAGING_SLOTS": "4",
+    "HOROVOD_DATA_LINKS": "auto",
+}
 _TRANSPORTS = ("auto", "shm", "tcp")
 
 
@@ -33,14 +37,14 @@ def wiring(environment: Mapping[str, str]) -> str:
 
 
 def staging(environment: Mapping[str, str]) -> str:
-    """How this rank stages tensors in shared memory, and whether it encrypts them elsewhere, for people too.
-    Raises ValueError for a wrong value.
+    """How this rank stages tensors in shared memory, over how many links they go elsewhere, and whether it
+    encrypts them there, for people too. Raises ValueError for a wrong value.
     """
     from horovod import _core
 
     for variable in (*_STAGING, ENCRYPT_VARIABLE):
         _core.check_setting(variable, environment.get(variable, ""))
-    told = [f"{name}={int(environment.get(name) or default)}" for name, default in _STAGING.items()]
+    told = [f"{name}={environment.get(name) or default}" for name, default in _STAGING.items()]
     encrypts = variables.flag(ENCRYPT_VARIABLE, environ=environment)
     return ", ".join([*told, f"{ENCRYPT_VARIABLE}={encrypts:d}"])
 

@@ -18,18 +18,19 @@ using tcp::Integrity;
 using tcp::TcpTransport;
 constexpr uint32_t kGeneration = 9;
 
-// Makes the links that transports ask for, one for each pair, and keeps them until they are taken.
+// Makes the links that transports ask for, one of a role for each pair, and keeps them until they
+// are taken.
 class Exchange {
  public:
   explicit Exchange(int size) : made_(size), asked_(size) {}
 
-  void Ask(int rank, int peer) {
+  void Ask(int rank, int peer, LinkRole role = LinkRole::kData) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    ++asked_[rank][peer];
-    if (asked_[rank][peer] + asked_[peer][rank] > 1) return;
+    ++asked_[rank][{peer, role}];
+    if (asked_[rank][{peer, role}] + asked_[peer][{rank, role}] > 1) return;
     const auto [near, far] = UnixPair();
-    Give(rank, peer, near);
-    Give(peer, rank, far);
+    Give(rank, peer, role, near);
+    Give(peer, rank, role, far);
   }
 
   std::vector<Link> TakeLinks(int rank) {
@@ -38,37 +39,43 @@ class Exchange {
     return std::exchange(made_[rank], {});
   }
 
-  int asked(int rank, int peer) { return asked_[rank][peer]; }
+  int asked(int rank, int peer, LinkRole role = LinkRole::kData) {
+    return asked_[rank][{peer, role}];
+  }
   int fd(int rank) { return wakers_[rank].fd(); }
 
  private:
-  void Give(int rank, int peer, int socket) {
+  void Give(int rank, int peer, LinkRole role, int socket) {
     made_[rank].push_back(
-        {socket, GlobalRank(peer), LinkRole::kData, TestKey(rank, peer), TestKey(peer, rank)});
+        {socket, GlobalRank(peer), role, TestKey(rank, peer), TestKey(peer, rank)});
     wakers_[rank].Ring();
   }
 
   std::mutex mutex_;  // guards the two lines below
   std::vector<std::vector<Link>> made_;
-  std::vector<std::map<int, int>> asked_;  // by rank and peer: how often
+  std::vector<std::map<std::pair<int, LinkRole>, int>> asked_;  // by rank and link: how often
   std::map<int, Waker> wakers_;
 };
 
-TcpTransport::Options OptionsOf(Exchange* exchange, int rank, int size) {
+TcpTransport::Options OptionsOf(Exchange* exchange, int rank, int size, int strands = 1) {
   TcpTransport::Options options;
   options.generation = kGeneration;
   options.rank = GlobalRank(rank);
   options.size = size;
-  options.ask_for_link = [exchange, rank](GlobalRank peer) { exchange->Ask(rank, peer.value()); };
+  options.strands = strands;
+  options.ask_for_link = [exchange, rank](GlobalRank peer, LinkRole role) {
+    exchange->Ask(rank, peer.value(), role);
+  };
   return options;
 }
 
 // A rank that adds the links that there are before it makes progress, as the engine does.
 class RankOnDemand : public Transport {
  public:
-  RankOnDemand(std::shared_ptr<Exchange> exchange, int rank, int size)
+  RankOnDemand(std::shared_ptr<Exchange> exchange, int rank, int size, int strands)
       : exchange_(std::move(exchange)), events_(epoll_create1(EPOLL_CLOEXEC)) {
-    EXPECT_EQ(TcpTransport::Make(OptionsOf(exchange_.get(), rank, size), {}, &own_).message(), "");
+    const TcpTransport::Options options = OptionsOf(exchange_.get(), rank, size, strands);
+    EXPECT_EQ(TcpTransport::Make(options, {}, &own_).message(), "");
     Watch(exchange_->fd(rank));
   }
 
@@ -109,23 +116,25 @@ class RankOnDemand : public Transport {
   bool watched_ = false;
 };
 
-const MakeTransports kOnDemand = [](const std::vector<Waker>& wakers) {
+template <int strands>
+Transports OnDemand(const std::vector<Waker>& wakers) {
   const int size = static_cast<int>(wakers.size());
   const auto exchange = std::make_shared<Exchange>(size);
   Transports transports;
   for (int rank = 0; rank < size; ++rank) {
-    transports.push_back(std::make_unique<RankOnDemand>(exchange, rank, size));
+    transports.push_back(std::make_unique<RankOnDemand>(exchange, rank, size, strands));
   }
   return transports;
-};
+}
 
-TRANSPORT_CONFORMANCE(TcpTransportOnDemand, kOnDemand)
+TRANSPORT_CONFORMANCE(TcpTransportOnDemand, OnDemand<1>)
+TRANSPORT_CONFORMANCE(TcpTransportOfStrands, OnDemand<3>)
 
 // Two ranks of one thread, without links.
 struct Pair {
-  Pair() {
+  explicit Pair(int strands = 1) {
     for (int rank = 0; rank < 2; ++rank) {
-      ASSERT_OK(TcpTransport::Make(OptionsOf(&exchange, rank, 2), {}, &ranks[rank]));
+      ASSERT_OK(TcpTransport::Make(OptionsOf(&exchange, rank, 2, strands), {}, &ranks[rank]));
     }
   }
 
@@ -172,6 +181,50 @@ TEST(OnDemand, ItIsAskedForOnceAndByTheSenderAlone) {
   EXPECT_EQ(std::string(there, 2), "ab");
 }
 
+TEST(OnDemand, LargeFramesAreSpreadOverTheStrands) {
+  constexpr int kStrands = 4;
+  constexpr uint32_t kFrames = 3 * kStrands;
+  constexpr size_t kBytes = 32 << 10;
+  Pair pair(kStrands);
+  Transfer sent[kFrames], received[kFrames];
+  std::string here, there(kFrames * kBytes, ' ');
+  for (uint32_t i = 0; i < kFrames; ++i) here.append(kBytes, static_cast<char>('a' + i));
+  const auto send = [&](uint64_t sequence, uint32_t chunk, size_t bytes, Transfer* transfer) {
+    const FrameTag tag{1, sequence, chunk};
+    pair.ranks[0]->Send(GlobalRank(1), tag, &here[chunk * kBytes], bytes, transfer);
+  };
+  const auto receive = [&](uint64_t sequence, uint32_t chunk, size_t bytes, Transfer* transfer) {
+    const FrameTag tag{1, sequence, chunk};
+    pair.ranks[1]->Recv(GlobalRank(0), tag, &there[chunk * kBytes], bytes, transfer);
+  };
+  for (uint32_t chunk = 0; chunk < kFrames; ++chunk) {  // small ones
+    send(1, chunk, 1, &sent[chunk]);
+    receive(1, chunk, 1, &received[chunk]);
+  }
+  for (int strand = 0; strand < kStrands; ++strand)
+    EXPECT_EQ(pair.exchange.asked(0, 1, DataRole(strand)), strand == 0 ? 1 : 0);
+  pair.AddLinks();
+  pair.Settle();
+  for (uint32_t chunk = 0; chunk < kFrames; ++chunk) {
+    EXPECT_TRUE(sent[chunk].done && received[chunk].done);
+    sent[chunk] = received[chunk] = {};
+    send(2, chunk, kBytes, &sent[chunk]);
+    receive(2, chunk, kBytes, &received[chunk]);
+  }
+  for (int strand = 0; strand < kStrands; ++strand)
+    EXPECT_EQ(pair.exchange.asked(0, 1, DataRole(strand)), 1);
+  pair.AddLinks();
+  pair.Settle();
+  EXPECT_EQ(there, here);
+  // One that waits for its receive holds up its own strand alone.
+  Transfer early, late, next;
+  send(3, 0, kBytes, &early);
+  send(3, 1, kBytes, &late);
+  receive(3, 1, kBytes, &next);
+  pair.Settle();
+  EXPECT_TRUE(next.done);
+}
+
 TEST(OnDemand, WhatIsForgottenBeforeTheLinkIsDiscardedAfterIt) {
   Pair pair;
   Transfer sent[2], received;
@@ -210,6 +263,8 @@ TEST(OnDemand, ASecondLinkIsRefused) {
   const Descriptor other(far);
   const Link second{near, GlobalRank(1), LinkRole::kData, TestKey(0, 1), TestKey(1, 0)};
   EXPECT_EQ(pair.ranks[0]->AddLink(second, Descriptor(near)).code(), Code::kInternal);
+  Link beyond{-1, GlobalRank(1), DataRole(1), TestKey(0, 1), TestKey(1, 0)};  // there is one strand
+  EXPECT_EQ(pair.ranks[0]->AddLink(beyond, Descriptor()).code(), Code::kInternal);
   pair.Settle();
   EXPECT_TRUE(sent.done);
 }

@@ -15,7 +15,8 @@ from .dialler import Dialler
 
 Link = tuple[int, int, int, bytes, bytes]
 
-ON_DEMAND = (Role.CONTROL, Role.DATA)  # what may also be made later
+# What may also be made later.
+ON_DEMAND = (Role.CONTROL, Role.DATA, Role.DATA_2, Role.DATA_3, Role.DATA_4)
 
 
 class Linker:

@@ -42,6 +42,9 @@ class Role(enum.IntEnum):
     SHARE = 3
     LAUNCHER = 4  # requests to the store, verdicts; its end is the launcher's
     AGENT = 5  # of the launcher, on a host where nobody has started it for the launcher
+    DATA_2 = 6  # further sockets for data, as HOROVOD_DATA_LINKS says
+    DATA_3 = 7
+    DATA_4 = 8
 
 
 class Terms(NamedTuple):
