@@ -14,8 +14,9 @@ namespace {
 constexpr size_t kBudget = 1 << 20;
 constexpr int kUnixBuffer = 4 << 20;
 
-// Smaller frames all go over the first link to a peer.
+// Smaller frames, and those before, all go over the first link to a peer.
 constexpr size_t kSpreadBytes = 16 << 10;
+constexpr uint32_t kFirstSpread = 8;
 
 // Best effort: a socket works without any of these. The buffers of a TCP socket are left to the
 // kernel, which grows them further than an unprivileged program may ask for.
@@ -83,10 +84,13 @@ Status TcpTransport::AddLink(const Link& link, Descriptor socket) {
 }
 
 // The frames of an operation are numbered in their order, those of its parts with gaps of 128: both
-// are spread.
+// are spread. What is small and the first frames of what is large go over one link, where one call
+// of the system takes several.
 size_t TcpTransport::LinkOf(GlobalRank peer, const FrameTag& tag, size_t bytes) const {
-  const uint32_t spread = bytes < kSpreadBytes ? 0 : tag.chunk + tag.chunk / 128;
-  return LinkOf(peer, static_cast<int>(spread % static_cast<uint32_t>(options_.strands)));
+  const uint32_t number = tag.chunk / 128 + tag.chunk % 128;
+  const bool spread = bytes >= kSpreadBytes && number >= kFirstSpread;
+  const auto strands = static_cast<uint32_t>(options_.strands);
+  return LinkOf(peer, spread ? static_cast<int>(number % strands) : 0);
 }
 
 TcpTransport::Connection& TcpTransport::Meet(size_t link) {

@@ -183,7 +183,7 @@ TEST(OnDemand, ItIsAskedForOnceAndByTheSenderAlone) {
 
 TEST(OnDemand, LargeFramesAreSpreadOverTheStrands) {
   constexpr int kStrands = 4;
-  constexpr uint32_t kFrames = 3 * kStrands;
+  constexpr uint32_t kFrames = 8 + 2 * kStrands;
   constexpr size_t kBytes = 32 << 10;
   Pair pair(kStrands);
   Transfer sent[kFrames], received[kFrames];
@@ -218,9 +218,9 @@ TEST(OnDemand, LargeFramesAreSpreadOverTheStrands) {
   EXPECT_EQ(there, here);
   // One that waits for its receive holds up its own strand alone.
   Transfer early, late, next;
-  send(3, 0, kBytes, &early);
-  send(3, 1, kBytes, &late);
-  receive(3, 1, kBytes, &next);
+  send(3, 8, kBytes, &early);
+  send(3, 9, kBytes, &late);
+  receive(3, 9, kBytes, &next);
   pair.Settle();
   EXPECT_TRUE(next.done);
 }
