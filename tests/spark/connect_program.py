@@ -25,7 +25,9 @@ cloudpickle.register_pickle_by_value(programs)
 Path("theirs").mkdir()
 Path("theirs", "only_there.py").write_text("class Odd(Exception):\n    pass\n")
 os.environ["PYTHONPATH"] += os.pathsep + os.path.abspath("theirs")
+os.environ["SPARK_TESTING"] = "1"  # the server's port is a free one, and not the usual one
 session = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+del os.environ["SPARK_TESTING"]
 out = io.StringIO()
 found = horovod.spark.run(programs.identity, ["hello"], num_proc=2, env={"OF_RANKS": "x"}, stdout=out)
 numbers, environments, _ = zip(*found, strict=True)
