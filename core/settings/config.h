@@ -38,7 +38,7 @@ struct Config {
   int64_t cache_capacity = kUnbounded;  // 0 = no cache
   TransportChoice transport = TransportChoice::kAuto;
   bool encrypt = false;
-  int64_t data_links = kUnset;
+  int64_t data_links = 1;
   int64_t shm_chunk_bytes = 128 << 10;
   int64_t shm_staging_slots = 4;
   LogLevel log_level = LogLevel::kWarning;

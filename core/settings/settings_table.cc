@@ -27,9 +27,9 @@ const std::vector<Setting>& SettingsTable() {
        "them does something else."},
       {"HOROVOD_TRANSPORT", "choice", "auto",
        "auto, shm or tcp; with tcp, processes of one machine use it, too."},
-      {"HOROVOD_DATA_LINKS", "integer", "",
+      {"HOROVOD_DATA_LINKS", "integer", "1",
        "TCP connections over which a rank's data to another one are spread, from 1 to 4; must be "
-       "the same on all ranks. Unset = so many that a host has four for each other host."},
+       "the same on all ranks."},
       {"HOROVOD_ENCRYPT", "flag", "0",
        "Encrypt what ranks send each other over TCP (AES-256-GCM by OpenSSL's libcrypto); "
        "must be the same on all ranks."},

@@ -9,6 +9,12 @@ namespace hvd {
 
 namespace {
 
+// One for all links to a rank that serve the same purpose.
+void Add(std::string line, std::vector<std::string>* lines) {
+  if (std::find(lines->begin(), lines->end(), line) == lines->end())
+    lines->push_back(std::move(line));
+}
+
 std::string LineAbout(GlobalRank rank, const Topology& job, const WantedLink& wanted) {
   return Name(rank) + " waits for its " + Name(wanted.role) + " link to " +
          job.Describe(wanted.peer) + ", which is made when it is first used";
@@ -60,7 +66,7 @@ std::vector<std::string> LinkRequests::TakeOverdue(GlobalRank rank, const Topolo
   for (Open& open : open_) {
     const bool overdue = now_us - open.since_us >= limit_us;
     if (overdue && !std::exchange(open.told, true)) {
-      lines.push_back(LineAbout(rank, job, open.wanted));
+      Add(LineAbout(rank, job, open.wanted), &lines);
     }
   }
   return lines;
@@ -69,7 +75,7 @@ std::vector<std::string> LinkRequests::TakeOverdue(GlobalRank rank, const Topolo
 std::vector<std::string> LinkRequests::Missing(GlobalRank rank, const Topology& job) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<std::string> lines;
-  for (const Open& open : open_) lines.push_back(LineAbout(rank, job, open.wanted));
+  for (const Open& open : open_) Add(LineAbout(rank, job, open.wanted), &lines);
   return lines;
 }
 

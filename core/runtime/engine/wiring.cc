@@ -62,15 +62,6 @@ WindowBytes BytesOfOwnSet(const BoardShape& board, bool several_hosts) {
   return bytes;
 }
 
-// Where a host has several ranks, each has links of its own to other hosts.
-int StrandsOf(const Config& config, const Topology& job) {
-  if (config.data_links != kUnset) return static_cast<int>(config.data_links);
-  if (job.hosts() == 1) return 1;
-  size_t most = 1;
-  for (int host = 0; host < job.hosts(); ++host) most = std::max(most, job.OnHost(host).size());
-  return std::max(1, kMostStrands / static_cast<int>(most));
-}
-
 Status OpenLibrary(const EngineOptions& options, std::unique_ptr<Library>* library) {
   if (options.library.empty()) return Status::Ok();
   if (options.config.encrypt && !JobOf(options).AllShareMemory()) {
@@ -169,7 +160,7 @@ Status Wirer::MakeTcp(EngineOptions* options, LinkRole role, LinkRequests* reque
     tcp.ask_for_link = [requests](GlobalRank peer, LinkRole wanted) {
       requests->Ask({peer, wanted});
     };
-    if (!control) tcp.strands = StrandsOf(options->config, job_);
+    if (!control) tcp.strands = static_cast<int>(options->config.data_links);
   }
   std::unique_ptr<tcp::TcpTransport> made;
   HVD_RETURN_IF_ERROR(tcp::TcpTransport::Make(tcp, Take(role, &options->links), &made));

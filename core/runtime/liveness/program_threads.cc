@@ -120,12 +120,15 @@ bool ProgramThreads::HasComputed(int64_t since_us, int64_t now_us) {
   return (used - std::exchange(used_us_, used)) * kLittle > now_us - since_us;
 }
 
-// Whether a thread has used a processor, or waited in its queue, for most of the time.
+// Whether a thread has used a processor, or waited in its queue, for most of the time. One that is
+// new counts from its beginning.
 bool ProgramThreads::HasQueued(int64_t since_us, int64_t now_us) {
   const std::map<pid_t, int64_t> before = std::exchange(wanted_us_, WantedByThread());
+  if (before.empty()) return !wanted_us_.empty();
   return std::any_of(wanted_us_.begin(), wanted_us_.end(), [&](const auto& thread) {
     const auto known = before.find(thread.first);
-    return known == before.end() || (thread.second - known->second) * 2 > now_us - since_us;
+    const int64_t wanted = thread.second - (known == before.end() ? 0 : known->second);
+    return wanted * 2 > now_us - since_us;
   });
 }
 

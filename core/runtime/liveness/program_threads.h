@@ -32,8 +32,8 @@ class ProgramThreads {
   const std::shared_ptr<ProgramThread>& Caller() noexcept;
 
   // For one thread. Whether none can go on: at this moment, and by the processor time that the
-  // process has used, or its threads have waited for, since the last call. The first call that
-  // looks at a thread does not know.
+  // process has used, or its threads have waited for, since the last call. The first call does
+  // not know.
   bool AllStandStill(int64_t now_us);
 
  private:

@@ -15,7 +15,7 @@ constexpr size_t kBudget = 1 << 20;
 constexpr int kUnixBuffer = 4 << 20;
 
 // Smaller frames, and those before, all go over the first link to a peer.
-constexpr size_t kSpreadBytes = 16 << 10;
+constexpr size_t kSpreadBytes = 8 << 10;
 constexpr uint32_t kFirstSpread = 8;
 
 // Best effort: a socket works without any of these. The buffers of a TCP socket are left to the
@@ -83,14 +83,16 @@ Status TcpTransport::AddLink(const Link& link, Descriptor socket) {
   return Status::Ok();
 }
 
-// The frames of an operation are numbered in their order, those of its parts with gaps of 128: both
-// are spread. What is small and the first frames of what is large go over one link, where one call
-// of the system takes several.
+// The frames of an operation are numbered in their order, those of its parts with gaps of 128 or
+// more: so they are spread by a hash of the number. What is small and the first frames of what is
+// large go over one link, where one call of the system takes several.
 size_t TcpTransport::LinkOf(GlobalRank peer, const FrameTag& tag, size_t bytes) const {
-  const uint32_t number = tag.chunk / 128 + tag.chunk % 128;
-  const bool spread = bytes >= kSpreadBytes && number >= kFirstSpread;
-  const auto strands = static_cast<uint32_t>(options_.strands);
-  return LinkOf(peer, spread ? static_cast<int>(number % strands) : 0);
+  constexpr uint32_t kHash = 2654435769;  // 2^32 by the golden ratio
+  const bool is_first = tag.chunk / 128 + tag.chunk % 128 < kFirstSpread;
+  const bool spread = bytes >= kSpreadBytes && !is_first;
+  const uint32_t hash = tag.chunk * kHash >> 16;
+  return LinkOf(peer,
+                spread ? static_cast<int>(hash % static_cast<uint32_t>(options_.strands)) : 0);
 }
 
 TcpTransport::Connection& TcpTransport::Meet(size_t link) {

@@ -21,9 +21,9 @@ RANK_SECONDS = 30.0
 ADDRESS_VARIABLE, WORKER_VARIABLE = "HOROVOD_ELASTIC_ADDR", "HOROVOD_ELASTIC_WORKER"
 # What all ranks must have alike, by the defaults of the core.
 _STAGING = {
-    "HOROVOD_SHM_CHUNK_BYTES": "131072",
-    "HOROVOD_SHM_STAGING_SLOTS": "4",
-    "HOROVOD_DATA_LINKS": "auto",
+    "HOROVOD_SHM_CHUNK_BYTES": 131072,
+    "HOROVOD_SHM_STAGING_SLOTS": 4,
+    "HOROVOD_DATA_LINKS": 1,
 }
 _TRANSPORTS = ("auto", "shm", "tcp")
 
@@ -44,7 +44,7 @@ def staging(environment: Mapping[str, str]) -> str:
 
     for variable in (*_STAGING, ENCRYPT_VARIABLE):
         _core.check_setting(variable, environment.get(variable, ""))
-    told = [f"{name}={environment.get(name) or default}" for name, default in _STAGING.items()]
+    told = [f"{name}={int(environment.get(name) or default)}" for name, default in _STAGING.items()]
     encrypts = variables.flag(ENCRYPT_VARIABLE, environ=environment)
     return ", ".join([*told, f"{ENCRYPT_VARIABLE}={encrypts:d}"])
 

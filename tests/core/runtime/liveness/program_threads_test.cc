@@ -82,5 +82,18 @@ TEST(ProgramThreads, AThreadThatHardlyGetsAProcessorComputes) {
   computing.join();
 }
 
+TEST(ProgramThreads, ThreadsThatComeAndGoDoNotCompute) {
+  ProgramThreads threads;
+  (void)threads.AllStandStill(NowMicros());
+  int still = 0;
+  for (int look = 0; look < 3; ++look) {
+    usleep(700'000);
+    std::thread idle([] { usleep(100'000); });
+    still += threads.AllStandStill(NowMicros()) ? 1 : 0;
+    idle.join();
+  }
+  EXPECT_EQ(still, 3);
+}
+
 }  // namespace
 }  // namespace hvd::test
