@@ -256,9 +256,8 @@ class FakeCore:
             self._complete(request)
 
     def counters(self):
-        return dict.fromkeys(
-            ("collectives", "messages", "reductions", "responses", "waited_us"), len(self.requests)
-        )
+        names = ("cache_misses", "collectives", "messages", "reductions", "responses", "waited_us")
+        return {"cache_hits": 0, **dict.fromkeys(names, len(self.requests))}
 
     def settings(self):
         return [("HOROVOD_CYCLE_TIME", "float", "1.0", "milliseconds")]

@@ -172,7 +172,8 @@ class FakeJob:
 
     def counters(self):
         mine = [rank for rank, _ in self.log if rank == self.local.rank]
-        return dict.fromkeys(("collectives", "messages", "reductions", "responses"), len(mine))
+        names = ("cache_misses", "collectives", "messages", "reductions", "responses")
+        return {"cache_hits": 0, **dict.fromkeys(names, len(mine))}
 
     def add_process_set(self, ranks):
         with self._met(("add", tuple(ranks))) as first:

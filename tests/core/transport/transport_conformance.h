@@ -172,15 +172,15 @@ inline void HeldBack(const MakeTransports& make) {
 // dropped.
 inline void OtherSetsPass(const MakeTransports& make) {
   constexpr uint32_t kFrames = 40;
-  constexpr size_t kBytes = 300'000;
+  const auto bytes_of = [](uint32_t i) { return i % 5 == 0 ? i % 2 : size_t{300'000}; };
   constexpr uint32_t kGone = 9;
-  OnTransports(make, 2, [](Driver& rank) {
+  OnTransports(make, 2, [&](Driver& rank) {
     std::deque<Transfer> transfers;
     std::vector<std::vector<uint8_t>> frames(kFrames);
     std::vector<uint8_t> other(7);
     if (Self(rank) == 0) {
       for (uint32_t i = 0; i < kFrames; ++i) {
-        frames[i] = Payload(i, i % 5 == 0 ? i % 2 : kBytes);
+        frames[i] = Payload(i, bytes_of(i));
         const uint32_t set = i % 7 == 3 ? kGone : 1;
         rank->Send(GlobalRank(1), {set, 1, i}, frames[i].data(), frames[i].size(),
                    &transfers.emplace_back());
@@ -196,7 +196,7 @@ inline void OtherSetsPass(const MakeTransports& make) {
     EXPECT_TRUE(other == Payload(99, 7));
     for (uint32_t i = 0; i < kFrames; ++i) {
       if (i % 7 == 3) continue;
-      frames[i].resize(kBytes + 1);
+      frames[i].resize(bytes_of(i) + 1);
       rank->Recv(GlobalRank(0), {1, 1, i}, frames[i].data(), frames[i].size(),
                  &transfers.emplace_back());
     }
@@ -204,7 +204,7 @@ inline void OtherSetsPass(const MakeTransports& make) {
     for (uint32_t i = 0, t = 1; i < kFrames; ++i) {
       if (i % 7 == 3) continue;
       frames[i].resize(transfers[t++].bytes);
-      EXPECT_TRUE(frames[i] == Payload(i, i % 5 == 0 ? i % 2 : kBytes));
+      EXPECT_TRUE(frames[i] == Payload(i, bytes_of(i)));
     }
   });
 }

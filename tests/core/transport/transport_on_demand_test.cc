@@ -219,8 +219,8 @@ TEST(OnDemand, LargeFramesAreSpreadOverTheStrands) {
   // One that waits for its receive holds up its own strand alone.
   Transfer early, late, next;
   send(3, 8, kBytes, &early);
-  send(3, 9, kBytes, &late);
-  receive(3, 9, kBytes, &next);
+  send(3, 10, kBytes, &late);
+  receive(3, 10, kBytes, &next);
   pair.Settle();
   EXPECT_TRUE(next.done);
 }
