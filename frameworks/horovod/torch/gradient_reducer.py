@@ -23,6 +23,7 @@ from horovod.common.training.gradient_reductions import GradientReductions
 from horovod.common.training.gradient_status import ABSENT, FROZEN, check_thawed
 from horovod.common.training.gradient_variables import AFTER_PASS, IN_PASS, REST
 from horovod.torch.bucket_owners import adopt, buckets_made_by, owners, retire, shared
+from horovod.torch.compiling import outside_of_graphs
 from horovod.torch.gradient_hooks import GradientHook
 from horovod.torch.operations import ops
 from horovod.torch.wrapping import SUBJECT, NamedParameters
@@ -153,6 +154,7 @@ class GradientReducer(Reducer[torch.Tensor]):
         for bucket in {*self.buckets, *buckets_made_by(self)}:
             bucket.begin_job()
 
+    @outside_of_graphs
     def _end_of_pass(self) -> None:
         node = torch._C._current_autograd_node()
         if node is not None:  # of a pass within another, as for checkpointing: the outer one ends here too
@@ -177,6 +179,7 @@ class GradientReducer(Reducer[torch.Tensor]):
             self._finish()
         return True
 
+    @outside_of_graphs
     def _in_outer_pass(self, _: object) -> None:
         """Called by what runs next after a pass within another one."""
         self._pass = torch._C._current_graph_task_id()
