@@ -206,7 +206,12 @@ class Tail:
         of the program, and of no library.
         """
         lines = [line.rstrip() for line in self.text().split("\n") if line.strip()]
-        return [escaped(line)[:width] for line in _telling(lines)[-count:]] if count > 0 else []
+        return [_shortened(line, width) for line in _telling(lines)[-count:]] if count > 0 else []
+
+
+def _shortened(line: str, width: int) -> str:
+    text = escaped(line)
+    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def _telling(lines: list[str]) -> list[str]:
@@ -236,4 +241,4 @@ def crash(stderr: Tail, count: int, width: int) -> list[str]:
         if not line.startswith("  "):
             break
         lines.append(line.strip())
-    return [escaped(line)[:width] for line in lines[:count]]
+    return [_shortened(line, width) for line in lines[:count]]

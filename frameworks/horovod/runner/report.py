@@ -46,7 +46,7 @@ def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
     lines = [f"{_headline(failure)}; the job's status is {cause.status}", *failure.notes]
     if cause.verdict is not None:
         # Where nobody is to blame, a rank's output would only say the same again.
-        lines += _reason(cause.verdict)[: _LINES - 2 if cause.rank is None else _REASON_LINES]
+        lines += _reason(cause.verdict, _LINES - 2 if cause.rank is None else _REASON_LINES)
     if cause.rank is None and _is(cause, Kind.ABSENT) and failure.stopped:
         lines.append(f"stopped (state T): {_names(failure.stopped)}")
     if failure.later:
@@ -135,9 +135,10 @@ def _is(cause: Cause, kind: Kind) -> bool:
     return cause.verdict is not None and cause.verdict.kind == kind
 
 
-def _reason(verdict: Verdict) -> list[str]:
+def _reason(verdict: Verdict, room: int) -> list[str]:
     lines = [escaped(line) for line in verdict.reason.splitlines() if line.strip()]
-    return [part for line in lines for part in _wrapped(line)]
+    parts = [part for line in lines for part in _wrapped(line)]
+    return parts if len(parts) <= room else [*parts[: room - 1], f"{parts[room - 1]} ..."]
 
 
 def _wrapped(line: str) -> list[str]:

@@ -144,7 +144,8 @@ def test_tail_keeps_the_last_lines() -> None:
     for number in range(5000):
         tail.feed(b"line %d\n" % number)
     tail.feed(b"\n  \nlast \xff\x1b[31m\n" + b"w" * 300)
-    assert tail.lines(3, 20) == ["line 4999", "last �\\x1b[31m", "w" * 20]
+    assert tail.lines(3, 20) == ["line 4999", "last �\\x1b[31m", "w" * 17 + "..."]
+    assert tail.lines(1, 300) == ["w" * 300]
 
 
 def test_report_is_short_and_names_the_rank() -> None:
@@ -175,6 +176,8 @@ def test_report_tells_what_the_ranks_hold_for_the_cause_and_no_control_character
         Failure(Cause(1, None, verdict, 1), {1: _process(5)}, [0], []), Tail(), stderr
     ).decode()
     assert len(lines.splitlines()) == 12 and "\x1b" not in lines and "error 49" in lines
+    told = [line for line in lines.splitlines() if line.startswith("horovodrun: rank 1 \\x1b")]
+    assert told[-1].endswith("died ...") and not any(line.endswith("...") for line in told[:-1])
 
 
 def test_report_where_nobody_is_to_blame_is_the_reason_alone() -> None:
@@ -316,6 +319,7 @@ def test_crash_shows_the_thread_that_it_hit() -> None:
         'File "inner.py", line 3 in deep',
         'File "train.py", line 9 in <module>',
     ]
+    assert output.crash(stderr, 4, 20)[-1] == 'File "inner.py", ...'
     assert output.crash(Tail(), 10, 200) == []
 
 
