@@ -63,7 +63,7 @@ def address_at(host: str, variables: Mapping[str, str]) -> str:
     """Where agents dial a launcher on this machine, which they know as ``host``; ``variables`` of the
     environment may say which ports the job may use.
     """
-    port = endpoints.free_port(interfaces.from_environment(variables).ports)
+    port = endpoints.free_port(interfaces.from_environment(variables).ports, holds=True)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

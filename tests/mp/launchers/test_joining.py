@@ -249,9 +249,13 @@ def test_a_launcher_that_is_started_anew_finds_those_who_wait(pods: Pods) -> Non
 
 def test_who_does_not_come_is_told(pods: Pods) -> None:
     agent = pods.join(1)
-    result = pods.finish(pods.lead("-np", "4", "--start-timeout", "3", sys.executable, "-c", PROGRAM), 20)
+    job = pods.lead("-np", "4", "--start-timeout", "3", sys.executable, "-c", PROGRAM)
+    assert agent.stderr is not None and b"has joined" in agent.stderr.readline()
+    second = pods.finish(pods.lead("-np", "4", sys.executable, "-c", PROGRAM), 20)
+    assert second.returncode == 1 and b"somebody listens at port 29500 already" in second.stderr
+    result = pods.finish(job, 20)
     assert result.returncode == 1
-    assert b"of 2 hosts 1 have joined at :29500 (pod-1) within 3 s" in result.stderr
+    assert b"1 more host did not dial :29500 within 3 s (--start-timeout); here: pod-1" in result.stderr
     assert pods.finish(agent, 5).returncode == 1
 
 

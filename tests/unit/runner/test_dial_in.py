@@ -49,6 +49,7 @@ class Meeting:
     def __init__(self, stack: ExitStack) -> None:
         self.loop = _Loop()
         self.agents: list[DialIn] = []
+        self.told: list[str] = []  # by agents, to people
         stack.callback(self.loop.selector.close)
         self.port = endpoints.free_port()
         self.joining = Joining(self.loop, SECRET, ["127.0.0.1"], self.port, 30.0, "1", _ignore)  # type: ignore[arg-type]
@@ -57,7 +58,7 @@ class Meeting:
 
     def dial(self, name: str = "pod", start_seconds: float = 60.0) -> DialIn:
         where = ("127.0.0.1", self.port)
-        agent = DialIn(self.loop, where, SECRET, name, None, None, start_seconds, 30.0, _ignore)  # type: ignore[arg-type]
+        agent = DialIn(self.loop, where, SECRET, name, None, None, start_seconds, 30.0, self.told.append)  # type: ignore[arg-type]
         agent.on_bytes = Channel(agent.write, _ignore_frame, _ignore).feed
         self.agents.append(agent)
         return agent
@@ -112,6 +113,19 @@ def test_who_has_left_is_not_counted_and_may_come_back(meeting: Meeting) -> None
     meeting.run_until(lambda: not meeting.here, [])
     meeting.dial()
     meeting.run_until(lambda: meeting.here == ["pod"], meeting.agents[1:])
+
+
+def test_a_second_agent_of_a_name_says_so_at_once_and_once(meeting: Meeting) -> None:
+    meeting.bring()
+    meeting.told.clear()
+    began = time.monotonic()
+    second = meeting.dial()
+    meeting.run_until(lambda: bool(meeting.told))
+    assert time.monotonic() < began + within(dial_in._FIRST_TELL_SECONDS / 2)
+    end = time.monotonic() + 1.0
+    meeting.run_until(lambda: time.monotonic() > end)
+    assert len(meeting.told) == 1 and "give this one another, as --name pod-2" in meeting.told[0]
+    assert not second.reason
 
 
 def test_who_is_cut_off_without_a_word_is_not_counted_until_he_is_back(meeting: Meeting) -> None:

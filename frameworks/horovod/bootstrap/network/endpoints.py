@@ -7,6 +7,7 @@ network namespace is open to other users, so both ends check the peer's uid by S
 
 import atexit
 import collections
+import contextlib
 import errno
 import os
 import socket
@@ -24,7 +25,8 @@ _BACKLOG = 1024
 _LONGEST_NAME = 107  # of an abstract socket, for the kernel
 _MOST_CLAIMS = 64
 # Of ports, oldest first; a process that starts job after job gives up those of its first ones.
-_claims: collections.deque[socket.socket] = collections.deque()
+_claims: collections.deque[contextlib.ExitStack] = collections.deque()
+_ANY_FAMILY = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 _PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
@@ -111,21 +113,32 @@ def split(address: str) -> tuple[str, int] | None:
     return None
 
 
-def free_port(ports: range | None = None) -> int:
+def free_port(ports: range | None = None, holds: bool = False) -> int:
     """A TCP port that is free now on the loopback interface, one of ``ports`` or any, for a program that will
-    listen at it. Nobody else who asks here is given it as long as this process lives.
+    listen at it. Nobody else who asks here is given it, as long as this process lives and other ports are
+    left.
+
+    Args:
+        ports: those that may be used; None: any.
+        holds: whether the system, too, gives it to nobody who asks for any. Then a program can listen at it
+            that lets others share it (SO_REUSEADDR), as this library does where it is told a port.
     """
-    for _ in range(_MOST_CLAIMS if ports is None else 8 * len(ports)):
-        listener, _address = listen("tcp", ports=ports)
-        with listener:
-            port = int(listener.getsockname()[1])
-        claim = _claim(port)
-        if claim is not None:
-            if len(_claims) == _MOST_CLAIMS:
-                _claims.popleft().close()
-            _claims.append(claim)
-            return port
-    raise PortTakenError("the TCP ports that are free belong to other jobs, which do not listen at them yet")
+    while True:
+        for _ in range(_MOST_CLAIMS if ports is None else 8 * len(ports)):
+            listener, _address = listen("tcp", ports=ports)
+            with listener:
+                port = int(listener.getsockname()[1])
+            claim = _claim(port, holds)
+            if claim is not None:
+                if len(_claims) == _MOST_CLAIMS:
+                    _claims.popleft().close()
+                _claims.append(claim)
+                return port
+        if not _claims:
+            raise PortTakenError(
+                "the TCP ports that are free belong to other jobs, which do not listen at them yet"
+            )
+        _claims.popleft().close()
 
 
 @atexit.register
@@ -135,15 +148,27 @@ def _release_claims() -> None:
         _claims.pop().close()
 
 
-def _claim(port: int) -> socket.socket | None:
-    """A name that one process of this network can have; None: another one has it."""
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+def _claim(port: int, holds: bool) -> contextlib.ExitStack | None:
+    """A name that one process of this network can have, and the port at all addresses; None: another one has
+    it.
+    """
     try:
-        claim.bind(f"\0horovod-port-{port}")
-        return claim
+        with contextlib.ExitStack() as stack:
+            name = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC))
+            name.bind(f"\0horovod-port-{port}")
+            if holds:
+                _hold(stack.enter_context(socket.socket(_ANY_FAMILY, socket.SOCK_STREAM)), port)
+            return stack.pop_all()
     except OSError:
-        claim.close()
         return None
+
+
+def _hold(holder: socket.socket, port: int) -> None:
+    """Binds and never listens: the system keeps the port then, and those who share it can listen."""
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if holder.family == socket.AF_INET6:
+        holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    holder.bind(("", port))
 
 
 def port_range() -> str:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, MutableMapping
 
 from horovod.bootstrap import secret
-from horovod.bootstrap.errors import BootstrapError
+from horovod.bootstrap.errors import BootstrapError, PortTakenError
 from horovod.bootstrap.rendezvous.rendezvous import derive
 from horovod.bootstrap.rendezvous.ways import how_to_make_a_secret
 
@@ -38,6 +38,12 @@ class Welcome:
         try:
             here = meeting.to_listen_at(host)
             self.joining = Joining(loop, given, here, port, job.reach.lost_seconds, number, say)
+        except PortTakenError:
+            raise ReachError(
+                f"--rendezvous {self._where}: somebody listens at port {port} already. If it is the launcher "
+                "of this job, give this one the number of another host, as --node-rank 1; else choose "
+                "another port"
+            ) from None
         except (OSError, BootstrapError) as error:
             raise ReachError(f"--rendezvous {self._where}: nobody can listen there: {error}") from None
 
@@ -61,9 +67,12 @@ class Welcome:
         while len(self.joining.here) < count:
             now = time.monotonic()
             if now >= begin + seconds:
-                raise ReachError(f"{self._missing()} within {seconds:g} s (--start-timeout)")
+                missing, come = self._missing()
+                late = f"did not dial {self._where} within {seconds:g} s (--start-timeout)"
+                raise ReachError(f"{missing} {late}{come}")
             if now >= tell:
-                self._say(f"{self._missing()} so far")
+                missing, come = self._missing()
+                self._say(f"waiting for {missing} to dial {self._where}{come}")
                 tell = now + _TELL_SECONDS[1]
             self._loop.step(min(tell, begin + seconds), [])
             if ending := [number for number in taken if number in ENDING_SIGNALS]:
@@ -71,11 +80,12 @@ class Welcome:
         self.joining.refuses = "all hosts that the job waits for have joined"
         return self._named(self.joining.here[:count])
 
-    def _missing(self) -> str:
+    def _missing(self) -> tuple[str, str]:
+        """How many have not come, and who has, in words."""
         arrived = sorted(way.host for way in self.joining.here)
-        come = f" ({', '.join(arrived)})" if arrived else ""
-        count = self._job.reach.joining
-        return f"of {count} hosts {len(arrived)} have joined at {self._where}{come}"
+        missing = self._job.reach.joining - len(arrived)
+        come = f"; here: {', '.join(arrived)}" if arrived else ""
+        return f"{missing} more host{'s' * (missing > 1)}", come
 
     def _named(self, joined: list[Joined]) -> tuple[list[Joined], list[Host]]:
         order = meeting.in_order([(way.application.place, way.host) for way in joined])

@@ -39,6 +39,10 @@ class RefusedError(Exception):
         self.is_forgotten = is_forgotten
 
 
+class _NotYetError(ConnectionRefusedError):
+    """The launcher may want this host later; the text says why."""
+
+
 @dataclass
 class _Link:
     """A connection on which the launcher has welcomed this host, ``arrived`` bytes of which it has."""
@@ -140,11 +144,19 @@ class DialIn:
             except RefusedError as error:
                 self._dialled.append(error)
                 break
+            except _NotYetError as error:
+                self._tell(str(error))
             except (OSError, BootstrapError, ValueError) as error:
                 self._problem = str(error)
             time.sleep(endpoints.jittered(pause))
             pause = min(2 * pause, _MOST_PAUSE)
         self._loop.wake()
+
+    def _tell(self, refusal: str) -> None:
+        """A person is told at once of each, by the loop: most can only be ended by doing something else."""
+        if refusal != self._problem:
+            self._problem, self._tell_at = refusal, 0.0
+            self._loop.wake()
 
     def _take_link(self, link: "_Link | RefusedError") -> None:
         if isinstance(link, RefusedError):
@@ -201,7 +213,7 @@ def _reach(address: tuple[str, int], secret: bytes, own: Application, received: 
             os.set_inheritable(connection.fileno(), False)
             return _Link(connection, sealer, opener, int(json.loads(answer[1:])), more)
         reason, when = json.loads(answer[1:])
-        raise ConnectionRefusedError(reason) if when == LATER else RefusedError(reason, when == ANEW)
+        raise _NotYetError(reason) if when == LATER else RefusedError(reason, when == ANEW)
     except BaseException:
         connection.close()
         raise
@@ -215,7 +227,7 @@ def _prove(connection: socket.socket, address: tuple[str, int], secret: bytes) -
     try:
         return authenticate(connection, key(secret), TERMS, HANDSHAKE_SECONDS)
     except StrangerError:
-        raise ConnectionRefusedError(f"who answers at {where} is no horovodrun: is it a proxy?") from None
+        raise _NotYetError(f"who answers at {where} is no horovodrun: is it a proxy?") from None
     except AuthenticationError:
         raise RefusedError(
             f"who listens at {where} does not hold this host's secret: {FILE_VARIABLE} must be the same on "

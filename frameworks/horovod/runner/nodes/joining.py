@@ -212,8 +212,12 @@ class Joining:
             way.close()
             namesakes.remove(way)
         if namesakes:
-            return f"a host of the name {application.host} has joined already (--name)", LATER
+            return _taken(application.host), LATER
         return (self.refuses, NEVER) if self.refuses else None
+
+
+def _taken(name: str) -> str:
+    return f"a host of the name {name} has joined already: give this one another, as --name {name}-2"
 
 
 def _refuse(connection: SealedConnection, reason: str, when: str) -> None:
