@@ -22,6 +22,7 @@ _callbacks_before_shutdown: list[Callable[[], None]] = []
 _shutdown_callbacks: list[Callable[[], None]] = []
 _joins = 0
 
+tracebacks.install()  # programs that forget init have them folded, too
 if "HOROVOD_RANK" in os.environ:
     stacks.answer_launcher()  # whoever is late may never come to init
 
@@ -87,7 +88,6 @@ def init(
         from horovod.bootstrap.start import start
 
         stacks.show_crashes()
-        tracebacks.install()
         start(comm=comm)
         stacks.watch()
         _owner_pid = os.getpid()

@@ -121,6 +121,14 @@ def test_uncaught_exceptions_are_written_at_once(monkeypatch):
     assert stderr.writes == 1 and "within horovod" in stderr.getvalue()
 
 
+def test_a_program_that_forgets_init_has_them_folded():
+    program = "from horovod.common import basics as hvd; hvd.rank()"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    *_, folded, message = ended.stderr.splitlines()
+    assert "[2 calls within horovod;" in folded and "basics.py" not in ended.stderr, ended.stderr
+    assert message == "ValueError: Horovod has not been initialized; use hvd.init()."
+
+
 def test_an_interrupt_ends_a_program_by_its_signal():
     program = "import os, signal; from horovod.bootstrap import tracebacks; tracebacks.install(); {}"
     for end, status in (("os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT), ("1 / 0", 1)):
