@@ -134,6 +134,7 @@ def test_whom_a_death_has_kept_from_finishing_may_finish():
 def test_the_status_is_that_of_the_first_who_failed_by_itself():
     job = Job(Limits(4, 1, grace=5.0), {"a": 4})
     job.ready()
+    job.driver.on_holding(0)
     job.driver.on_stopped(3, "it does nothing", job.now)
     for worker, status in ((3, 137), (1, 7), (0, 1), (2, 143)):
         job.dies(worker, status=status)
@@ -153,7 +154,8 @@ def test_when_nobody_has_the_state_the_job_ends_unless_it_is_on_disk():
             job.ready(3)
             assert job.ranks() == {2: 0, 3: 1}
         else:
-            assert job.end == End(137, "no worker is left that has the state of the training")
+            assert job.end is not None and job.end.status == 137
+            assert "none has trained in a function with @hvd.elastic.run" in job.end.reason
 
 
 @pytest.mark.parametrize(

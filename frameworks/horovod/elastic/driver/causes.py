@@ -33,6 +33,16 @@ def first_status(attempts: Sequence[Attempt]) -> int:
     return next((each.status for each in failed if each.generation == failed[-1].generation), 1)
 
 
+def nobody_left(had_state: bool) -> str:
+    """Why a job cannot go on; ``had_state``: some worker had the state of the training, which is lost."""
+    if had_state:
+        return "no worker is left that has the state of the training"
+    return (
+        "no worker is left, and none has trained in a function with @hvd.elastic.run: only there a training "
+        "goes on"
+    )
+
+
 def fail_soon(attempts: Sequence[Attempt], generation: int, count: int = 1) -> bool:
     """Whether the last so many generations have ended by errors of their own, soon after they had begun:
     others that go on from the same place would, too.

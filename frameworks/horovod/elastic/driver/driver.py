@@ -5,7 +5,7 @@ of them make the next generation.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from .causes import HOPELESS, fail_soon, failures, first_status, outcome
+from .causes import HOPELESS, fail_soon, failures, first_status, nobody_left, outcome
 from .decisions import Attempt, Decision, End, Form, GiveUp, Kill, Limits, Notify, Start
 from .listing import Listing
 from .numbering import number
@@ -235,7 +235,7 @@ class Driver:
         if self._bug is not None:
             return End(self._bug.status, "a worker failed before the training began")
         if self.generation > 0 and not holders and not self._is_durable:
-            return End(self._last_status, "no worker is left that has the state of the training")
+            return End(self._last_status, nobody_left(self._has_state))
         if (
             self.generation > 0
             and not holders
