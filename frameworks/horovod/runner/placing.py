@@ -88,13 +88,17 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
         arguments.num_proc = _number_at_start(arguments)
     _check_cooldown(arguments)
     arguments.min_np = arguments.num_proc if arguments.min_np is None else arguments.min_np
-    least, most = arguments.min_np, arguments.max_np
-    if not 1 <= least <= arguments.num_proc or (most is not None and most < arguments.num_proc):
-        given = f"--min-np {least} -np {arguments.num_proc}" + (
-            f" --max-np {most}" if most is not None else ""
-        )
-        raise HostsError(f"{given}: give 1 <= --min-np <= -np <= --max-np")
+    _check_order({"--min-np": arguments.min_np, "-np": arguments.num_proc, "--max-np": arguments.max_np})
     arguments.controller = OWN
+
+
+def _check_order(given: Mapping[str, int | None]) -> None:
+    for lower, upper in (("--min-np", "--max-np"), ("--min-np", "-np"), ("-np", "--max-np")):
+        few, many = given[lower], given[upper]
+        if few is not None and few < 1:
+            raise HostsError(f"{lower} {few}: at least 1 rank is needed")
+        if few is not None and many is not None and few > many:
+            raise HostsError(f"{lower} {few} is more than {upper} {many}: lower {lower} or raise {upper}")
 
 
 def _check_script(script: str) -> None:

@@ -160,8 +160,10 @@ def test_wrong_usage(line: str, hint: str, capsys: pytest.CaptureFixture[str]) -
         (["--host-discovery-script", "  "], "--host-discovery-script: expected a command"),
         (["--min-np", "2", "--checkpoint-dir", ""], "--checkpoint-dir: expected a path"),
         (["--min-np", "2", "--blacklist-cooldown-range", "60", "1"], "60 1: the first comes behind the last"),
-        (["--min-np", "3"], "--min-np 3 -np 2: give 1 <= --min-np <= -np <= --max-np"),
-        (["--min-np", "1", "--max-np", "1"], "--min-np 1 -np 2 --max-np 1: give 1 <= --min-np"),
+        (["--min-np", "0"], "--min-np 0: at least 1 rank is needed"),
+        (["--min-np", "3"], "--min-np 3 is more than -np 2: lower --min-np or raise -np"),
+        (["--min-np", "1", "--max-np", "1"], "-np 2 is more than --max-np 1: lower -np or raise --max-np"),
+        (["--min-np", "4", "--max-np", "3"], "--min-np 4 is more than --max-np 3: lower --min-np or raise"),
     ],
 )
 def test_wrong_usage_of_elastic_jobs(
