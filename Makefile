@@ -15,6 +15,8 @@ SPARK_JOBS ?= 2
 # Each of these has a cluster of Ray of its own, with two nodes.
 RAY_JOBS ?= 2
 WERROR ?= OFF
+# Of make wheel: versions, such as 3.11; all that this machine has when empty.
+PYTHONS ?=
 # Of the matrix: names of noxfile.py; all when empty.
 CELLS ?=
 # How long make soak and make programs go on.
@@ -103,8 +105,8 @@ build: $(VENV)/.installed ## Build horovod and install it, editable, into .venv
 sdist: venv ## Pack the sources: dist/horovod-VERSION.tar.gz
 	@$(BIN)/python scripts/package.py sdist
 
-wheel: venv ## Build a manylinux wheel for each Python of this machine, into dist/
-	@$(BIN)/python scripts/package.py wheels
+wheel: venv ## Build a manylinux wheel for each Python here, into dist/ (PYTHONS=3.11: one)
+	@$(BIN)/python scripts/package.py wheels $(PYTHONS)
 
 demo: build ## Train the digits example with 1 and 2 processes, and draw demo/loss.png
 	$(BIN)/python scripts/demo.py

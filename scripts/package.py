@@ -1,7 +1,8 @@
 """Makes what users install, and tries it.
 
 python scripts/package.py sdist    the sources: dist/horovod-VERSION.tar.gz
-python scripts/package.py wheels   from them, a manylinux wheel for each Python of this machine
+python scripts/package.py wheels   from them, a manylinux wheel for each Python of this machine, or
+                                   for those that are named: wheels 3.11 3.12
 python scripts/package.py test     both for this Python, each tried in a bare environment
 """
 
@@ -74,11 +75,14 @@ def newest(folder: Path, pattern: str) -> Path:
     return max(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
 
 
-def wheels() -> None:
-    """One for each Python of this machine."""
+def wheels(*named: str) -> None:
+    """One for each Python of this machine, or for those that are named."""
+    pythons = {version: interpreter(version) for version in named or VERSIONS}
+    for version in named:
+        if pythons[version] is None:
+            sys.exit(f"Python {version}: not on this machine")
     source = sdist()
-    for version in VERSIONS:
-        python = interpreter(version)
+    for version, python in pythons.items():
         if python is None:
             print(f"Python {version}: not on this machine", flush=True)
         else:
@@ -106,4 +110,4 @@ def test() -> None:
 
 if __name__ == "__main__":
     WORK.mkdir(parents=True, exist_ok=True)
-    {"sdist": sdist, "wheels": wheels, "test": test}[sys.argv[1]]()
+    {"sdist": sdist, "wheels": wheels, "test": test}[sys.argv[1]](*sys.argv[2:])

@@ -1,6 +1,7 @@
 """What the distribution says of itself and what it puts on a machine."""
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -140,3 +141,31 @@ def test_the_sources_are_packed_whole(tmp_path):
         needed |= {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file()}
     assert needed - packed == set()
     assert not any(name.endswith((".so", ".pyc")) for name in packed)
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """The script, on a machine with two Pythons; instead of a wheel it makes a name."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    script = importlib.import_module("package")
+    monkeypatch.setattr(script, "interpreter", {"3.11": "python3.11", "3.12": "python3.12"}.get)
+    monkeypatch.setattr(script, "sdist", lambda: None)
+    monkeypatch.setattr(script, "wheel", lambda python, source: ROOT / f"{python}.whl")
+    yield script
+    del sys.modules["package"], sys.modules["pythons"]
+
+
+def test_wheels_are_built_for_each_python_that_is_there_or_for_those_named(package, capsys):
+    package.wheels()
+    built = "Python 3.11: python3.11.whl\nPython 3.12: python3.12.whl\n"
+    absent = "Python {}: not on this machine\n"
+    said = absent.format("3.10") + built + absent.format("3.13") + absent.format("3.14")
+    assert capsys.readouterr().out == said
+    package.wheels("3.12", "3.11")
+    assert sorted(capsys.readouterr().out.splitlines(keepends=True)) == built.splitlines(keepends=True)
+
+
+def test_a_python_that_is_named_and_not_there_fails_before_anything_is_built(package, capsys):
+    with pytest.raises(SystemExit, match=r"Python 3\.13: not on this machine"):
+        package.wheels("3.12", "3.13")
+    assert capsys.readouterr().out == ""
