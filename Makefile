@@ -225,11 +225,13 @@ asan: build ## Run the core's tests, then a training, under AddressSanitizer and
 comma := ,
 
 lint: venv ## Check formatting, types and the arrows between layers
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
-	$(BIN)/python -m pytest tests/unit/test_layers.py -q
+	@failed=; check() { name=$$1; shift; echo "$$name:"; "$$@" || failed="$$failed, $$name"; }; \
+	check "ruff check" $(BIN)/ruff check .; \
+	check "ruff format" $(BIN)/ruff format --check .; \
+	check mypy $(BIN)/mypy; \
+	check clang-format $(BIN)/clang-format --dry-run -Werror $(CXX_FILES); \
+	check layers $(BIN)/python -m pytest tests/unit/test_layers.py -q; \
+	test -z "$$failed" || { echo "Failed: $${failed#, }"; exit 1; }
 
 format: venv ## Format everything
 	$(BIN)/ruff check --fix .
