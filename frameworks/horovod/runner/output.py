@@ -201,6 +201,11 @@ class Tail:
         """All that is kept, a progress bar's versions each in a line."""
         return self._bytes.decode(errors="replace").replace("\r", "\n")
 
+    def traceback(self) -> str:
+        """The last one, and all that has come behind it; "" where there is none."""
+        _, title, rest = self.text().rpartition(TRACEBACK)
+        return title + rest if title else ""
+
     def lines(self, count: int, width: int) -> list[str]:
         """Its last lines that are not blank, shortened to ``width`` characters. Of a traceback in them those
         of the program, and of no library.

@@ -29,7 +29,8 @@ class Process:
 @dataclass(frozen=True)
 class Failure:
     """What is known about a failed job: its cause, the processes of its ranks, who failed later, who was
-    stopped when the first rank failed, and what the launcher found out about the cause.
+    stopped when the first rank failed, and what the launcher found out about the cause. ``is_alike``: all
+    ranks have failed with the status of the cause and with one traceback.
     """
 
     cause: Cause
@@ -37,6 +38,7 @@ class Failure:
     later: Sequence[int]
     stopped: Sequence[int]
     notes: Sequence[str] = field(default=())
+    is_alike: bool = False
 
 
 def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
@@ -49,7 +51,7 @@ def failure_report(failure: Failure, stdout: Tail, stderr: Tail) -> bytes:
         lines += _reason(cause.verdict, _LINES - 2 if cause.rank is None else _REASON_LINES)
     if cause.rank is None and _is(cause, Kind.ABSENT) and failure.stopped:
         lines.append(f"stopped (state T): {_names(failure.stopped)}")
-    if failure.later:
+    if failure.later and not failure.is_alike:
         title = "ended with an error" if cause.rank is None else "after it failed"
         lines.append(f"{title}: {_names(failure.later)}")
     if cause.rank is not None:
@@ -73,6 +75,8 @@ def evidence(number: int, room: int, stdout: Tail, stderr: Tail, noun: str = "ra
 
 def _headline(failure: Failure) -> str:
     cause = failure.cause
+    if failure.is_alike:
+        return f"all {len(failure.processes)} ranks failed with exit status {cause.status} and the same error"
     if cause.verdict is not None and cause.verdict.kind == Kind.LINK:
         return _broken_link(failure, cause.verdict)
     if cause.rank is None and _is(cause, Kind.ABSENT):

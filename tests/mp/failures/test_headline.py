@@ -86,6 +86,15 @@ def test_a_broken_link_names_both_ends_and_kills_nobody(transport: str, link: st
     assert result.returncode == 1
 
 
+def test_where_all_ranks_fail_alike_none_is_the_first(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import plain_horovod as hvd\nhvd.init()\nhvd.alreduce_(bytearray(8))\n")
+    result = Job(3, str(script)).finish(within(40))
+    lines = report(result)
+    assert lines[0] == "all 3 ranks failed with exit status 1 and the same error; the job's status is 1"
+    assert "alreduce_" in lines[-1] and not any("after it failed" in line for line in lines)
+
+
 def test_what_all_ranks_raise_is_told_once_without_calls_of_the_library(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(

@@ -167,6 +167,18 @@ def test_report_is_short_and_names_the_rank() -> None:
     assert "unrelated" in text and "status 3" in text
 
 
+def test_report_on_ranks_that_failed_alike_singles_none_out() -> None:
+    stderr = Tail()
+    stderr.feed(b"NameError: name 'lerning_rate' is not defined\n")
+    processes = {rank: _process(rank) for rank in range(3)}
+    failure = Failure(Cause(1, Exit(1, 2), None, 2), processes, [0, 2], [], is_alike=True)
+    assert failure_report(failure, Tail(), stderr).decode().splitlines() == [
+        "horovodrun: all 3 ranks failed with exit status 2 and the same error; the job's status is 2",
+        "horovodrun: the last lines of rank 1 on stderr:",
+        "  NameError: name 'lerning_rate' is not defined",
+    ]
+
+
 def test_report_tells_what_the_ranks_hold_for_the_cause_and_no_control_characters() -> None:
     stderr = Tail()
     stderr.feed(b"".join(b"error %d\n" % n for n in range(50)))
