@@ -219,7 +219,7 @@ def test_many_mib_go_there_and_come_back(mib):
         ({"use_mpi": True}, "use_mpi: "),
         ({"num_proc": 0}, "num_proc=0: at least 1 rank"),
         ({"num_proc": 3, "hosts": "localhost:2"}, "localhost"),
-        ({"min_num_proc": 3, "max_num_proc": 2}, "give 1 <="),
+        ({"min_num_proc": 3, "max_num_proc": 2}, "=3 is more than max_num_proc=2: lower min_num_proc or"),
         ({"host_discovery_script": "hosts.sh", "hosts": "localhost:1"}, "leave hosts and hostfile out"),
         ({"hostfile": "no-such-file"}, "no-such-file"),
     ],
