@@ -235,6 +235,9 @@ class HandlerState(ObjectState):
     def _differs_between_ranks(self) -> bool:
         return any(handler.differs_between_ranks() for handler in self._handlers.values())
 
+    def _parts(self) -> list[str]:
+        return [*super()._parts(), *self._handlers]
+
     def _receive(self, winner: Winner) -> None:
         super()._receive(winner)
         for handler in self._handlers.values():

@@ -58,6 +58,7 @@ def run_fn(
 
     @functools.wraps(func)
     def wrapper(state: Recoverable, *args: Any, **kwargs: Any) -> Result:
+        getattr(state, "_enter", lambda: None)()  # a state of the user's own need not have it
         notices.register(state)
         try:
             with preemption.heard(), kept(state, checkpoints or Options()):

@@ -6,6 +6,7 @@ its newest commit; then the ranks, survivors and newcomers, *elect* a winner, wh
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from horovod.elastic.snapshot import Snapshot
 from horovod.elastic.updates import HostUpdateResult, HostUpdates
 
 _NAME = "horovod.elastic.sync"
+_numbers = itertools.count(1)  # of the states that this process trains
 
 
 class Winner(NamedTuple):
@@ -54,6 +56,7 @@ class State:
         self._updates = HostUpdates()
         self._reset_callbacks: list[Callable[[], None]] = []
         self._age = (0, 0)
+        self._number = 0
 
     def save(self) -> None:
         """Keeps a copy of the state in memory."""
@@ -155,16 +158,46 @@ class State:
     def _settle(self) -> None:
         """Makes sure that what is to be saved has been computed. All ranks call it together."""
 
+    def _enter(self) -> None:
+        """A training function is about to be called with it."""
+        self._number = self._number or next(_numbers)
+
+    def _parts(self) -> list[str]:
+        """What ``sync`` goes through, in order: equal on all ranks, or they wait for each other in vain."""
+        return []
+
     def _elect(self) -> Winner:
-        """Whose state all ranks get. A collective."""
-        answers = {0: [*self._age, self._updates.handled]}
+        """Whose state all ranks get. A collective.
+
+        Raises:
+            ValueError: on the ranks that have another state than the winner; the others go on without them.
+        """
+        rank = basics.rank() if basics.is_initialized() else 0
+        answers: dict[int, list[Any]] = {
+            rank: [self._number, *self._age, self._updates.handled, self._parts()]
+        }
         if basics.is_initialized() and basics.size() > 1:
-            answers = exchange(answers[0], _NAME)
-        ages = {rank: (int(told[0]), int(told[1])) for rank, told in answers.items()}
-        self._updates.handled = max(handled for _, _, handled in answers.values())
-        newest = max(ages.values())
-        holders = frozenset(rank for rank, age in ages.items() if age == newest)
-        return Winner(min(holders), holders, newest)
+            answers = exchange(answers[rank], _NAME)
+        self._updates.handled = max(handled for *_, handled, _ in answers.values())
+        newest = max(told[:3] for told in answers.values())
+        holders = frozenset(each for each, told in answers.items() if told[:3] == newest)
+        winner = min(holders)
+        self._check_same(winner, *answers[winner])
+        return Winner(winner, holders, (newest[1], newest[2]))
+
+    def _check_same(self, winner: int, number: int, *told: Any) -> None:
+        if self._number != number:
+            raise ValueError(
+                f"This rank trains state {self._number} of its program, and rank {winner} state {number}: a "
+                "process that comes later begins with the first. Train what comes one after another in "
+                "one function, with one state."
+            )
+        if self._parts() != told[-1]:
+            raise ValueError(
+                f"The state of this rank has the parts {', '.join(self._parts())}, and that of rank {winner} "
+                f"{', '.join(told[-1])}. Give all of them to the state when it is made: what the training "
+                "function assigns, a process that comes later does not have yet."
+            )
 
 
 class ObjectState(State):
@@ -258,6 +291,9 @@ class ObjectState(State):
         if self.durability is not None:
             recorder = self.durability.recorder
             recorder.take(self._bcast_object(recorder.give(), winner.rank))
+
+    def _parts(self) -> list[str]:
+        return ["plain values"] if self._names else []
 
     def saved_values(self) -> dict[str, tuple[Any, bool]]:
         """See ``checkpoint.durability.Subject``."""

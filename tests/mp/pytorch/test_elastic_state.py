@@ -10,6 +10,8 @@ from torch import nn
 
 import horovod.torch as hvd
 from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.elastic.run import run_fn
+from horovod.elastic.state import State
 from horovod.elastic.updates import HostUpdateResult
 
 
@@ -91,6 +93,60 @@ def test_a_newcomer_never_wins(run_ranks):
     results = run_ranks(3, ranks_newcomer)
     assert [now for _, now, _ in results] == [results[1][0]] * 3
     assert [age for *_, age in results] == [[2, 0]] * 3
+
+
+class Alone(State):
+    """Trains on one rank, without the others."""
+
+    def __init__(self):
+        super().__init__(None, hvd.rank)
+
+    def sync(self):
+        pass
+
+
+def stop():
+    raise InterruptedError("the ranks would start again")
+
+
+def ranks_other_states():
+    """Rank 0 has come later: it begins with the first state of the program, the others are at the second."""
+    hvd.init()
+    if hvd.rank():
+        run_fn(lambda state: None)(Alone())
+    state = made()[-1]
+    try:
+        return run_fn(lambda state: "it trained", reset=stop)(state)
+    except (ValueError, InterruptedError) as error:
+        hvd.shutdown()  # as at its end
+        return str(error)
+
+
+def test_a_newcomer_does_not_train_another_state_than_the_others(run_ranks):
+    newcomer, *others = run_ranks(3, ranks_other_states, env={"HOROVOD_ELASTIC": "1"})
+    assert "This rank trains state 1 of its program, and rank 1 state 2" in newcomer
+    assert others == ["the ranks would start again"] * 2
+
+
+def ranks_other_parts():
+    """Rank 1 has come later, and has not made the sampler yet."""
+    hvd.init()
+    state = made()[-1]
+    if hvd.rank() == 0:
+        state._age = (1, 2)
+        state.sampler = hvd.elastic.ElasticSampler(range(50))
+    try:
+        return run_fn(lambda state: "it trained", reset=stop)(state)
+    except (ValueError, InterruptedError) as error:
+        hvd.shutdown()
+        return str(error)
+
+
+@pytest.mark.timeout(30)
+def test_a_newcomer_that_lacks_a_part_of_the_state_is_told_which(run_ranks):
+    first, newcomer = run_ranks(2, ranks_other_parts, env={"HOROVOD_ELASTIC": "1"})
+    assert "model, optimizer, and that of rank 0 plain values, model, optimizer, sampler" in newcomer
+    assert first == "the ranks would start again"
 
 
 def ranks_updates():
