@@ -1,5 +1,7 @@
 """What optimizers of Keras 3 do with gradients, on a backend with made-up ranks."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -119,6 +121,28 @@ def test_a_gradient_that_one_pass_lacks(missing):
             gradients_of_ones(ours, variables, **({"once": None} if current == missing else {}))
         np.testing.assert_allclose(variables[0], np.array([1, 2]) - 2 * RANKS * number)
         np.testing.assert_allclose(variables[1], [3.0 - RANKS * number])
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_step_that_fails_leaves_nothing_to_the_next(in_graph):
+    variable, may_fail = keras.Variable([1.0, 2.0]), tf.Variable(False)
+    rate = keras.optimizers.schedules.PiecewiseConstantDecay([8], [1.0, 9.0])
+    ours = echoing(keras.optimizers.SGD(rate), backward_passes_per_step=2)
+    ours.build([variable])
+    update = ours.update_step
+
+    def update_or_fail(gradient, given, rate):
+        with tf.control_dependencies([tf.debugging.assert_equal(may_fail, False)]):
+            update(tf.identity(gradient), given, rate)
+
+    ours.update_step = update_or_fail
+    apply = (tf.function if in_graph else lambda function: function)(ours.apply)
+    for fails in (False, True, False):
+        may_fail.assign(fails)
+        apply([tf.ones(2)])
+        with pytest.raises(tf.errors.InvalidArgumentError) if fails else contextlib.nullcontext():
+            apply([tf.ones(2)])
+    np.testing.assert_allclose(variable, np.array([1, 2]) - 2 * 2 * RANKS)
 
 
 def test_apply_without_variables():

@@ -23,6 +23,7 @@ class GradientAccumulation:
         # The positions that have had a gradient: in this step, and in any pass.
         self._given: set[int] = set()
         self._ever_given: set[int] = set()
+        self._is_handing_over = False
         self.counter: Any = None
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -37,6 +38,8 @@ class GradientAccumulation:
     def passes_before(self, updates: Any) -> Any:
         """How many passes came before this one; the variable ``updates`` says how many steps were made."""
         passes = updates * self._passes
+        if self._is_handing_over:  # the counter is of the next step already
+            return passes + self._passes - 1
         return passes if self.counter is None else passes + self._keras.ops.cast(self.counter, updates.dtype)
 
     def add(
@@ -59,8 +62,8 @@ class GradientAccumulation:
         present = self._given if self._is_eager() else self._ever_given
         given = [self._sums[position] if position in present else None for position in positions]
         last = ops.equal(self.counter, self._passes - 1)
-        ops.cond(last, lambda: self._hand_over(given, take), lambda: None)
         self.counter.assign((self.counter + 1) % self._passes)
+        ops.cond(last, lambda: self._hand_over(given, take), lambda: None)
 
     def forget(self) -> None:
         """Drops what was added since the sums were last taken: that step is not made."""
@@ -71,8 +74,14 @@ class GradientAccumulation:
 
     def _hand_over(self, given: Sequence[Any], take: Callable[[list[Any]], None]) -> None:
         divisor = self._passes if self._average else 1
+        totals = [None if total is None else total / divisor for total in given]
+        # Before the step is made: where that fails, the next one begins without this one's gradients.
         self._given.clear()
-        take([None if total is None else total / divisor for total in given])
         for total in given:
             if total is not None:
                 total.assign(self._keras.ops.zeros_like(total))
+        self._is_handing_over = True
+        try:
+            take(totals)
+        finally:
+            self._is_handing_over = False
