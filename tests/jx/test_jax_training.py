@@ -1,6 +1,8 @@
 """Training with JAX and optax: the same model on all ranks, and that of one process over all samples."""
 
+import concurrent.futures
 import sys
+import time
 
 import check_jax  # noqa: F401  # skips
 import jax
@@ -72,6 +74,36 @@ def test_gradients_that_are_added_up_first(run_ranks, averages: bool) -> None:
     alone = run_ranks(1, ranks_train, [True, options | {"average_aggregated_gradients": not averages}])[0]
     for name, value in alone.items():
         np.testing.assert_allclose(results[0][name], value, rtol=1e-5)
+
+
+def ranks_train_in_threads(compiled: bool):
+    """Each rank a pair of models, whose steps come in another order on each."""
+    hvd.init()
+
+    def train_one(number: int):
+        optimizer = hvd.DistributedOptimizer(optax.sgd(1.0), name=f"model {number}")
+        params = jnp.zeros(3)
+        state = optimizer.init(params)
+
+        def step(params, state, gradients):
+            updates, state = optimizer.update(gradients, state, params)
+            return optax.apply_updates(params, updates), state
+
+        step = jax.jit(step) if compiled else step
+        if number == hvd.rank():
+            time.sleep(0.3)
+        for _ in range(10):
+            params, state = step(params, state, jnp.full(3, 10.0**number))
+        return np.asarray(params).tolist()
+
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        return list(threads.map(train_one, range(2)))
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "op by op"])
+def test_optimizers_with_names_in_threads(run_ranks, compiled: bool) -> None:
+    for results in run_ranks(2, ranks_train_in_threads, [compiled]):
+        assert results == [[-10.0] * 3, [-100.0] * 3]
 
 
 def test_wrong_arguments() -> None:

@@ -21,6 +21,7 @@ def DistributedOptimizer(
     gradient_predivide_factor: float = 1.0,
     average_aggregated_gradients: bool = False,
     process_set: ProcessSet = global_process_set,
+    name: str | None = None,
 ) -> Any:
     """An optimizer of optax that reduces the gradients over all ranks before it uses them, as one operation::
 
@@ -41,6 +42,8 @@ def DistributedOptimizer(
         gradient_predivide_factor: by what gradients are divided before they are added up; for Average.
         average_aggregated_gradients: divides what was added up on a rank by ``backward_passes_per_step``.
         process_set: the ranks that train together.
+        name: of the operation. Where several threads train, each optimizer needs one of its own: the ranks
+            match operations without a name by their order.
 
     Returns:
         An optimizer of the same kind. Gradients that are None stay so.
@@ -58,13 +61,13 @@ def DistributedOptimizer(
         )
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
-        return optimizer.update(_reduced(updates, settings), state, params, **more)
+        return optimizer.update(_reduced(updates, settings, name), state, params, **more)
 
     distributed = _like(optimizer, update)
     return distributed if backward_passes_per_step == 1 else _in_steps(distributed, settings)
 
 
-def _reduced(gradients: Any, settings: GradientSettings) -> Any:
+def _reduced(gradients: Any, settings: GradientSettings, name: str | None) -> Any:
     if not jax.tree_util.tree_leaves(gradients):
         return gradients
     return allreduce(
@@ -73,6 +76,7 @@ def _reduced(gradients: Any, settings: GradientSettings) -> Any:
         op=settings.op,
         prescale_factor=settings.prescale,
         postscale_factor=settings.postscale,
+        name=name,
         process_set=settings.process_set,
     )
 
