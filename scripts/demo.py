@@ -11,6 +11,7 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,6 +119,28 @@ def shortfalls(runs: list[Run]) -> list[str]:
     return found
 
 
+def runnable() -> int:
+    """How many threads of others want a processor: the most of half a second."""
+    most = 0
+    for _ in range(5):
+        time.sleep(0.1)
+        threads = Path("/proc/loadavg").read_text(encoding="ascii").split()[3]
+        most = max(most, int(threads.split("/")[0]) - 1)  # without the one that reads this
+    return most
+
+
+def disturbance() -> str:
+    """A line for a machine on which the figures mean little; empty for another one."""
+    load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    # The load is the average of a minute: it still counts a build that has just ended.
+    if load <= processors or runnable() <= processors:
+        return ""
+    return (
+        f"Other programs were computing (load {load:.1f} on {processors} processors): "
+        "run it again on an idle machine.\n"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=15)
@@ -126,7 +149,7 @@ def main() -> int:
 
     args.out.mkdir(parents=True, exist_ok=True)
     print(f"A small CNN learns handwritten digits in {args.epochs} epochs. Each process has one thread.\n")
-    runs = []
+    runs, disturbed = [], disturbance()
     for processes in (1, 2):
         runs.append(train(processes, args.epochs, args.out))
         print(row(runs[-1]), flush=True)
@@ -134,6 +157,7 @@ def main() -> int:
     draw(runs, picture)
     speed_up = runs[1].samples_per_s / runs[0].samples_per_s
     print(f"\nTwo processes take {speed_up:.2f} times as many samples a second (2.00 is ideal).")
+    print(disturbed, end="")
     problems = shortfalls(runs)
     if not problems:
         print("Both ranks ended with the same parameters, bit for bit.")

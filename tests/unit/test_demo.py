@@ -1,7 +1,8 @@
-"""make demo shows on a terminal how far a training is, and nothing of it in a pipe."""
+"""make demo shows on a terminal alone how far a training is, and says if the machine is busy."""
 
 import importlib
 import io
+import subprocess
 import sys
 from pathlib import Path
 
@@ -50,3 +51,29 @@ def test_epochs_are_shown_on_a_terminal_alone(demo, tmp_path, monkeypatch, stdou
 def test_a_failed_training_is_shown_whole(demo, tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match=r"(?s)epoch  1 .*epoch  2 .*ended with status 3"):
         train(demo, tmp_path, monkeypatch, 3, io.StringIO())
+
+
+@pytest.mark.parametrize(
+    ("load", "runnable", "said"),
+    [
+        (2.0, 9, ""),
+        (6.4, 9, "load 6.4 on 2 processors"),
+        (6.4, 2, ""),  # a build that has just ended
+    ],
+)
+def test_a_busy_machine_is_told_of(demo, monkeypatch, load, runnable, said):
+    monkeypatch.setattr(demo.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(demo.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(demo, "runnable", lambda: runnable)
+    told = demo.disturbance()
+    assert said in told and bool(told) == bool(said)
+
+
+def test_threads_that_want_a_processor_are_counted(demo):
+    script = "print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as busy:
+        try:
+            busy.stdout.readline()
+            assert demo.runnable() >= 1
+        finally:
+            busy.kill()
