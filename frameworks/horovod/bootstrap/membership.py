@@ -79,13 +79,15 @@ def connect(environ: Mapping[str, str], secret: bytes, timeout: float) -> StoreC
 
 
 class Membership:
-    """This worker's channel to the launcher. ``place`` is its last place, ``commits`` how many the training
-    has made, as far as this worker knows.
+    """This worker's channel to the launcher. ``place`` is its last place, ``has_missed`` whether it did not
+    come through the start in the one before, ``commits`` how many the training has made, as far as this
+    worker knows.
     """
 
     def __init__(self, environ: Mapping[str, str], secret: bytes, timeout: float) -> None:
         """Raises ValueError for a wrong environment, BootstrapError when the launcher does not answer."""
         self.place: Place | None = None
+        self.has_missed = False
         self.commits = 0
         self._address = environ[ADDRESS_VARIABLE]
         self._worker = _number(environ[WORKER_VARIABLE])
@@ -108,8 +110,8 @@ class Membership:
             raise LauncherEndedError(f"the launcher of this elastic job has ended: {error}") from None
         place = decode_place(told)
         # Those who have come through that start have met a failure in it, and newcomers were in it perhaps.
-        self.place = place._replace(has_newcomers=place.has_newcomers or self._is_unused)
-        self._is_unused = True
+        self.has_missed, self._is_unused = self._is_unused, True
+        self.place = place._replace(has_newcomers=place.has_newcomers or self.has_missed)
         return self.place
 
     def use(self) -> None:

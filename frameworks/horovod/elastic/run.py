@@ -83,6 +83,8 @@ def _run(
                 with preemption.at_once():
                     reset()
                 is_synced, has_ranks = is_synced and not _has_newcomers(), True
+                if _has_missed_a_start():  # others were in it, and have gone back since: to the same commit
+                    state.restore()
                 state.on_reset()
             if not is_synced:
                 state.sync()
@@ -111,6 +113,12 @@ def _has_newcomers() -> bool:
     """Whether a rank has just come, which waits for the state."""
     membership = elastic_membership()
     return membership is not None and membership.place is not None and membership.place.has_newcomers
+
+
+def _has_missed_a_start() -> bool:
+    """Whether the ranks have met since the training stopped here, without this one."""
+    membership = elastic_membership()
+    return membership is not None and membership.has_missed
 
 
 def _tell(reason: str) -> None:

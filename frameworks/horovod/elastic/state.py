@@ -114,6 +114,7 @@ class State:
         if news.result != HostUpdateResult.no_update:
             # One that has joined does not hear of it, but of a failure, so it will want to synchronize.
             equal = news.is_complete and not self._differs_between_ranks()
+            self._updates.supersede()
             raise HostsUpdatedInterrupt(skip_sync=equal and news.result == HostUpdateResult.removed)
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:

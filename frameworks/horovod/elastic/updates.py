@@ -44,7 +44,7 @@ class HostUpdates:
     def __init__(self) -> None:
         self.handled = 0.0
         self._heard: deque[tuple[float, int]] = deque()
-        self._superseded = 0
+        self._superseded: int | None = None
 
     def note(self, timestamp: float, result: int) -> None:
         """One more."""
@@ -59,6 +59,7 @@ class HostUpdates:
         """
         newest, result, is_complete, notes = self.handled, 0, True, {0: note}
         leaving = frozenset({0} if leaves else ())
+        self._superseded = None
         while self._heard:
             timestamp, update = self._heard.popleft()
             if timestamp > self.handled:
@@ -78,11 +79,14 @@ class HostUpdates:
         return News(HostUpdateResult(result), is_complete, notes, leaving)
 
     def supersede(self) -> None:
-        """The ranks are about to meet anew: what this rank has heard until now is old by then."""
-        self._superseded = len(self._heard)
+        """The ranks are about to meet anew: what this rank has heard until now is old by then. Said again
+        before they have met, it changes nothing.
+        """
+        if self._superseded is None:
+            self._superseded = len(self._heard)
 
     def forget_superseded(self) -> None:
         """They have met. What was heard meanwhile is kept: it may have come too late for their meeting."""
-        for _ in range(min(self._superseded, len(self._heard))):
+        for _ in range(min(self._superseded or 0, len(self._heard))):
             self._heard.popleft()
-        self._superseded = 0
+        self._superseded = None

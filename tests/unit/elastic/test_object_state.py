@@ -152,6 +152,7 @@ def test_an_update_during_a_reset_is_not_lost():
     with pytest.raises(HostsUpdatedInterrupt):
         state.check_host_updates()
     state.on_hosts_updated(2, HostUpdateResult.added)
+    state.restore()  # as the others have gone back
     state.on_reset()
     with pytest.raises(HostsUpdatedInterrupt):
         state.check_host_updates()

@@ -1,5 +1,7 @@
 """The loop around an elastic training function, with a state that only notes what is asked of it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from horovod.common import basics
@@ -70,6 +72,17 @@ def test_a_rank_may_be_lost_while_callbacks_of_a_reset_run():
     assert run(state) == "done"
     again = ["restore", "reset", "on_reset", "sync", "train"]
     assert state.calls == ["sync", "train", "reset", "on_reset", *again]
+
+
+@pytest.mark.parametrize("skip_sync", [True, False])
+def test_it_goes_back_where_others_have_come_through_a_start_without_it(monkeypatch, skip_sync):
+    """A rank was lost then, so they are at the last commit, and not where this one has stopped."""
+    place = SimpleNamespace(has_newcomers=True)  # as a Membership tells of a start that was missed
+    membership = SimpleNamespace(place=place, has_missed=True, watch=lambda tell: None, hold=lambda **_: None)
+    monkeypatch.setattr("horovod.elastic.run.elastic_membership", lambda: membership)
+    state = State(train=[HostsUpdatedInterrupt(skip_sync)])
+    assert run(state) == "done"
+    assert state.calls == ["sync", "train", "reset", "restore", "on_reset", "sync", "train"]
 
 
 @pytest.mark.parametrize("error", [TensorMismatchError("shapes differ"), KeyError("lr")])

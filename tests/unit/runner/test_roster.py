@@ -176,6 +176,7 @@ def test_after_a_start_that_failed_the_state_is_synchronized(launcher: Launcher)
             launcher.until_waiting(0)
             launcher.form(generation, 0)
             assert place.result(_SECONDS).has_newcomers is has_newcomers
+            assert worker.has_missed is (generation == 3)
             if comes_through:
                 worker.use()
 
