@@ -63,6 +63,24 @@ def test_fit(run_ranks, tmp_path) -> None:
     assert results[0][2] == pytest.approx([0.0375, 0.05, 0.05])
 
 
+def ranks_that_have_built_more():
+    """One rank has made a variable before, so that Keras counts names differently."""
+    import keras
+
+    import horovod.keras as hvd
+
+    hvd.init()
+    variable = [keras.Variable([0.0]) for _ in range(2 - hvd.rank())][-1]
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    optimizer.apply([keras.ops.ones(1) * hvd.rank()], [variable])
+    return np.asarray(variable.value).tolist()
+
+
+def test_ranks_may_have_built_more(run_ranks) -> None:
+    env = {"KERAS_BACKEND": "jax"}
+    assert run_ranks(2, ranks_that_have_built_more, env=env, timeout=100) == [[-0.5]] * 2
+
+
 def ranks_ask_for_what_jax_has_not() -> None:
     import keras
 

@@ -246,6 +246,30 @@ def test_an_overflow_on_one_rank(request, ranks):
     assert scale < 2.0**15  # it has been halved
 
 
+def ranks_that_have_built_more(adapter, package):
+    """One rank has built a model before, so that Keras names weights by another number."""
+    hvd, keras = importlib.import_module(adapter), importlib.import_module(package)
+    hvd.init()
+
+    class Scale(keras.layers.Layer):
+        def build(self, shape):
+            self.factor = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+        def call(self, inputs):
+            return inputs * self.factor
+
+    for _ in range(2 - hvd.rank()):
+        model = keras.Sequential([keras.Input((1,)), Scale()])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.25)), "mse")
+    model.fit(np.ones((1, 1)), np.full((1, 1), 2.0 + 4 * hvd.rank()), verbose=0)
+    return model.get_weights()[0].tolist()
+
+
+@KERAS_3
+def test_ranks_may_have_built_more_models(request, ranks):
+    assert together(request, ranks, ranks_that_have_built_more) == [[2.5]] * RANKS
+
+
 def torch_ranks_differ():
     """The ranks compare before the first step what they reduce."""
     import keras

@@ -15,7 +15,7 @@ from horovod._keras.backend import REMEDY, Backend, Plan
 from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training import step_checks
-from horovod.common.training.agreement import Reduced, agree_on_gradients
+from horovod.common.training.agreement import Reduced, agree_on_gradients, own_name
 from horovod.common.training.gradient_buckets import cut_into_buckets
 from horovod.common.training.gradient_options import GradientSettings, group_name, takes_part
 from horovod.common.training.gradient_reductions import GradientReductions, Steps, finish_all
@@ -139,7 +139,7 @@ class _Exchange:
 
     def _gradient(self, slot: int) -> _Gradient:
         variable = self._variables[slot // 2]
-        name = f"{self._name}.{slot // 2}.{variable.name}"
+        name = f"{self._name}.{slot // 2}.{own_name(variable)}"
         own = self._own.get(slot)
         value = _absent(slot, variable) if own is None else own
         overwritable = own is None or _tensor(variable).grad is own
@@ -170,7 +170,7 @@ def _absent(slot: int, variable: Any) -> Any:
 
 
 def _described(variables: Sequence[Any]) -> tuple[Reduced, ...]:
-    return tuple(Reduced(v.name, str(v.dtype), tuple(v.shape)) for v in variables)
+    return tuple(Reduced(own_name(v), str(v.dtype), tuple(v.shape)) for v in variables)
 
 
 def _check(

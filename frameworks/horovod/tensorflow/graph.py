@@ -18,7 +18,6 @@ from horovod.tensorflow.native import put_name
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9.-]")
-_TRAILING_NUMBER = re.compile(r"_*\d*(:\d+)?$")
 _UNNAMED = "*"  # see frameworks/tensorflow_ops/node.h
 
 _step: ContextVar[str] = ContextVar("step", default="")
@@ -55,15 +54,6 @@ def equals(tensor: tf.Tensor, other: Any) -> tf.Tensor:
 def as_node_name(text: str) -> str:
     """``text`` as the name of a node, which cannot have every character."""
     return _NOT_IN_NAMES.sub("_", text).lstrip("_.-")
-
-
-def own_name(variable: Any) -> str:
-    """What the variable itself is called, as in ``kernel``: without the layers that it is in, and without
-    the number that tells it from others of the name, which a rank that has built more models counts
-    differently.
-    """
-    path = str(getattr(variable, "name", ""))
-    return as_node_name(_TRAILING_NUMBER.sub("", path.rpartition("/")[2]))
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ operations unique, and is the same on all ranks whatever each of them has kept o
 from __future__ import annotations
 
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Sequence
@@ -33,6 +34,8 @@ from horovod.common.training.gradient_options import GradientSettings, groups_te
 from horovod.common.training.present_gradients import PresentGradients
 
 _NAME = "hvd.DistributedOptimizer() or its like: comparison"  # reserved; reports show it
+
+_TRAILING_NUMBER = re.compile(r"_*\d*(:\d+)?$")
 
 _job = 0  # changes with every shutdown: the ranks of the next job need not be the same
 _lock = threading.Lock()  # guards the counts
@@ -170,6 +173,15 @@ class Reduced(NamedTuple):
     label: str
     dtype: str
     shape: tuple[int | None, ...] | None
+
+
+def own_name(variable: Any) -> str:
+    """What the variable itself is called, as in ``kernel``: without the layers that it is in, and without
+    the number that tells it from others of the name, which a rank that has built more models counts
+    differently.
+    """
+    path = str(getattr(variable, "name", ""))
+    return _TRAILING_NUMBER.sub("", path.rpartition("/")[2])
 
 
 _of_steps: weakref.WeakKeyDictionary[ProcessSet, dict[str, StepAgreement]] = weakref.WeakKeyDictionary()
