@@ -148,4 +148,12 @@ std::string StallReport(const Pending& pending, Micros now, Micros older_than) {
   return text;
 }
 
+std::string StallReminder(const Pending& pending, Micros now, Micros older_than) {
+  const size_t stalled = CountStalled(pending, now, older_than);
+  if (stalled == 0) return "";
+  return std::to_string(stalled) +
+         (stalled == 1 ? " operation still waits" : " operations still wait") +
+         ", as reported before:" + Stalled(pending.front(), now).substr(1);
+}
+
 }  // namespace hvd::negotiate

@@ -35,7 +35,7 @@ void StallCheck::Look(const SetTable& sets, int64_t now_us) {
   for (const auto& [id, set] : sets.all()) {
     if (set->root() == nullptr) continue;
     const Pending pending = set->Pending(now_us);
-    if (options_.warning_us > 0) stalled |= Warn(pending, now_us);
+    if (options_.warning_us > 0) stalled |= Warn(id, pending, now_us);
     Judge(pending, now_us);
     const std::string straggler = set->root()->TakeStraggler(now_us);
     if (!straggler.empty()) Log(LogLevel::kWarning, straggler);
@@ -44,6 +44,7 @@ void StallCheck::Look(const SetTable& sets, int64_t now_us) {
   if (!stalled) {
     next_warning_us_ = 0;
     warnings_ = 0;
+    warned_.clear();
   } else if (now_us >= next_warning_us_) {
     // What goes on for long is said less and less often.
     warnings_ = std::min(warnings_ + 1, kMostBackOff);
@@ -52,10 +53,15 @@ void StallCheck::Look(const SetTable& sets, int64_t now_us) {
 }
 
 // Whether something is stalled; says so when it is time to.
-bool StallCheck::Warn(const Pending& pending, int64_t now_us) {
-  const std::string report = negotiate::StallReport(pending, now_us, options_.warning_us);
-  if (report.empty() || now_us < next_warning_us_) return !report.empty();
-  LogLines(report);
+bool StallCheck::Warn(uint32_t set, const Pending& pending, int64_t now_us) {
+  const auto end = std::find_if(pending.begin(), pending.end(), [&](const auto& each) {
+    return now_us - each.since < options_.warning_us;
+  });
+  if (end == pending.begin() || now_us < next_warning_us_) return end != pending.begin();
+  Pending stalled(pending.begin(), end);
+  const auto tell = warned_[set] == stalled ? negotiate::StallReminder : negotiate::StallReport;
+  LogLines(tell(pending, now_us, options_.warning_us));
+  warned_[set] = std::move(stalled);
   if (warnings_ == 0) options_.on_stall();
   return true;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,8 @@ struct StallOptions {
 };
 
 // Operations that some ranks have submitted and others have not: says so on the rank of the root,
-// less and less often, and ends the job by an explicit limit or a proved deadlock. Belongs to the
-// holder of the progress lock.
+// less and less often and in full only where something has changed, and ends the job by an explicit
+// limit or a proved deadlock. Belongs to the holder of the progress lock.
 class StallCheck {
  public:
   explicit StallCheck(StallOptions options);
@@ -37,7 +38,7 @@ class StallCheck {
 
  private:
   using Pending = std::vector<negotiate::Unready>;
-  bool Warn(const Pending& pending, int64_t now_us);
+  bool Warn(uint32_t set, const Pending& pending, int64_t now_us);
   void Judge(const Pending& pending, int64_t now_us);
   void JudgeMessages();
   bool Fail(const Pending& pending, int64_t now_us, int64_t limit_us, const char* introduction);
@@ -46,7 +47,8 @@ class StallCheck {
   int64_t period_us_ = 0;  // 0 = no check
   int64_t next_look_us_ = 0;
   int64_t next_warning_us_ = 0;
-  int warnings_ = 0;  // since something stalls
+  int warnings_ = 0;                    // since something stalls
+  std::map<uint32_t, Pending> warned_;  // by set: of what the last report told
 };
 
 }  // namespace hvd

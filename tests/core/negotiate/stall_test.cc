@@ -24,6 +24,10 @@ TEST(Stall, NamesTheAbsentAndWhatTheyWaitFor) {
             "1 operation has waited for at least 10 s because not all ranks have submitted it:\n"
             "  allreduce 'gradient', 20 s: submitted by ranks 0, 1, not by rank 2.\n"
             "    rank 2 waits for barrier 'barrier.noname.1'.");
+  EXPECT_EQ(StallReminder(desk.root.Pending(31 * kSecond), 31 * kSecond, 10 * kSecond),
+            "2 operations still wait, as reported before: allreduce 'gradient', 30 s: submitted by "
+            "ranks 0, 1, not by rank 2.");
+  EXPECT_EQ(StallReminder(desk.root.Pending(5 * kSecond), 5 * kSecond, 10 * kSecond), "");
 }
 
 TEST(Stall, AJoinWaitsForWhoDoesNothing) {

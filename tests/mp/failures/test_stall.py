@@ -83,6 +83,7 @@ def test_a_rank_that_computes_is_waited_for(run_ranks) -> None:
         and "not by rank 1" in warnings
         and "rank 1 waits for no operation" in warnings
     )
+    assert "1 operation still waits, as reported before: allreduce 'x', " in warnings
 
 
 def rank_waits_beside(work: str) -> float:
