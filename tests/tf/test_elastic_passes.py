@@ -31,7 +31,7 @@ def sgd_of(kind):
     return tf_keras, (tf_keras.optimizers if kind == "tf_keras" else tf_keras.optimizers.legacy).SGD(1.0)
 
 
-@pytest.mark.parametrize("back", ["restore", "sync"])
+@pytest.mark.parametrize("back", ["restore", "sync", "on_reset"])
 @pytest.mark.parametrize("kind", ["keras", "scaled", "tf_keras", "legacy"])
 @pytest.mark.parametrize("left", [1, 2])
 def test_a_step_of_keras_that_was_not_made_leaves_nothing(kind, left, back):
@@ -97,7 +97,7 @@ def made_by_tensorflow_1(start):
     return variable, gradient, make_pass
 
 
-@pytest.mark.parametrize("back", ["restore", "sync"])
+@pytest.mark.parametrize("back", ["restore", "sync", "on_reset"])
 def test_a_step_of_a_session_that_was_not_made_leaves_nothing(back):
     start, *gradients = numbers(5, 1 + PASSES)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -116,7 +116,7 @@ def test_a_step_of_a_session_that_was_not_made_leaves_nothing(back):
         np.testing.assert_allclose(session.run(variable), start - sum(gradients[1:]), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("back", ["restore", "sync"])
+@pytest.mark.parametrize("back", ["restore", "sync", "on_reset"])
 def test_an_eager_step_of_tensorflow_1_that_was_not_made_leaves_nothing(back):
     start, *gradients = numbers(6, 1 + PASSES)
     variable, gradient, make_pass = made_by_tensorflow_1(start)

@@ -99,6 +99,10 @@ class VariablesHandler(StateHandler):
                 )
             self.broadcast(variables, self.winner.rank)
 
+    def reset(self) -> None:
+        """The training function begins again: with the first pass of a step."""
+        self.forget_gradients()
+
     def title(self) -> str:
         """What messages call the object."""
         return type(self.value).__name__

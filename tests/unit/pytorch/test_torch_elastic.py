@@ -109,7 +109,8 @@ def test_the_restored_training_goes_on_as_the_first_time():
     assert equal(*runs)
 
 
-def test_a_half_made_step_is_forgotten():
+@pytest.mark.parametrize("back", ["restore", "sync", "on_reset"])
+def test_a_half_made_step_is_forgotten(back):
     net = net_of()
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters(), backward_passes_per_step=2
@@ -117,13 +118,13 @@ def test_a_half_made_step_is_forgotten():
     state = hvd.elastic.TorchState(net, optimizer)
     for _ in range(3):
         net(torch.randn(6, 3)).sum().backward()  # the first of two passes
-        state.restore()
+        getattr(state, back)()
     for _ in range(2):
         net(torch.randn(6, 3)).sum().backward()
     optimizer.step()
     net(torch.randn(6, 3)).sum().backward()
     net(torch.randn(6, 3)).sum().backward()  # in flight
-    state.restore()
+    getattr(state, back)()
     assert all(p.grad is None for p in net.parameters())
     optimizer.zero_grad()
 

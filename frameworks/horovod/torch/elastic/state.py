@@ -175,6 +175,10 @@ class OptimizerStateHandler(_StateDictHandler):
         else:
             broadcast_optimizer_state(self.value, self.winner.rank)
 
+    def reset(self) -> None:
+        """The training function begins again: with the first pass of a step."""
+        _forget_gradients(self.value)
+
 
 class SamplerStateHandler(IndicesHandler):
     """Of an ``ElasticSampler``. What any rank has processed is processed for all."""
