@@ -112,9 +112,11 @@ class State:
         if news.leaving and basics.rank() in news.leaving:
             preemption.leave()
         if news.result != HostUpdateResult.no_update:
-            # One that has joined does not hear of it, but of a failure, so it will want to synchronize.
             equal = news.is_complete and not self._differs_between_ranks()
             self._updates.supersede()
+            if not news.is_complete and commit is None:
+                # Who has joined hears of a failure instead, and goes back to its commit; so does this rank.
+                self.restore()
             raise HostsUpdatedInterrupt(skip_sync=equal and news.result == HostUpdateResult.removed)
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:

@@ -212,6 +212,32 @@ def test_samples_of_a_lost_rank_are_not_processed_again(run_ranks):
     assert sorted(committed + rest0) == sorted(committed + rest1) == list(range(50))
 
 
+def ranks_joined():
+    """Rank 0 has one sample more than the other, which waits in join when hosts are removed."""
+    hvd.init()
+    sampler = hvd.elastic.ElasticSampler(range(5), uneven="keep")
+    *_, state = made(sampler=sampler)
+    state.sync()
+    for number, _ in enumerate(sampler):
+        hvd.allreduce(torch.ones(1), name="step")
+        sampler.record_batch(number, 1)
+    if hvd.rank() == 0:
+        state.on_hosts_updated(1.0, HostUpdateResult.removed)
+        with pytest.raises(HostsUpdatedInterrupt) as caught:
+            state.check_host_updates()
+        assert not caught.value.skip_sync
+        hvd.shutdown()
+    else:
+        with pytest.raises(hvd.HorovodInternalError):
+            hvd.join()
+        state.restore()
+    return sampler.processed_num
+
+
+def test_who_has_joined_and_who_hears_of_hosts_meanwhile_go_back_to_one_commit(run_ranks):
+    assert run_ranks(2, ranks_joined, env={"HOROVOD_ELASTIC": "1"}) == [0, 0]
+
+
 def ranks_unequal():
     hvd.init()
     sampler = hvd.elastic.ElasticSampler(range(20), shuffle=False)
