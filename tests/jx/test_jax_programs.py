@@ -1,5 +1,6 @@
 """Operations in programs of JAX: what its transformations do with them, and what goes wrong in one."""
 
+import functools
 import logging
 import os
 import signal
@@ -39,6 +40,10 @@ def ranks_transform() -> None:
         np.testing.assert_allclose(transformed(mine), total, rtol=1e-12)
     np.testing.assert_allclose(jax.vmap(summed, in_axes=1, out_axes=1)(mine), total, rtol=1e-12)
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.vmap(summed)))(mine), total, rtol=1e-12)
+    adasum = functools.partial(hvd.allreduce, op=hvd.Adasum)
+    expected = np.stack([adasum(row) for row in mine])
+    for mapped in (jax.vmap(adasum), jax.jit(jax.vmap(adasum))):
+        np.testing.assert_allclose(mapped(mine), expected, rtol=1e-12)
     gathered = jax.jit(jax.vmap(hvd.allgather, in_axes=1, out_axes=1))(mine)
     np.testing.assert_array_equal(gathered, np.concatenate([numbers(rank, 3, 4) for rank in range(size)]))
 

@@ -17,6 +17,7 @@ from jax.interpreters import batching, mlir
 from horovod.common.collective.handles import Submission
 from horovod.common.collective.operations import ALLREDUCE, BROADCAST
 from horovod.common.collective.tensor_glue import Purpose, Result
+from horovod.common.reduce_ops import Adasum
 from horovod.jax import internals
 from horovod.jax.tensors import dtype_number
 from horovod.xla import library
@@ -138,7 +139,9 @@ def _refuse(ctx: Any, *operands: Any, call: Call) -> Any:
 
 
 def _batch(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[list[Any], list[int]]:
-    """All ranks map alike, so the batch travels whole: as one more dimension, behind that of the rows."""
+    """All ranks map alike, so the batch travels whole: as one more dimension, behind that of the rows. Only
+    vectors that are to be combined by Adasum travel one after the other.
+    """
     to = 1 if call.by_rows else 0
     (size,) = {array.shape[dim] for array, dim in zip(arrays, dims, strict=True) if dim is not None}
     moved = [
@@ -147,5 +150,7 @@ def _batch(arrays: Sequence[Any], dims: Sequence[Any], *, call: Call) -> tuple[l
         else jnp.moveaxis(array, dim, to)
         for array, dim in zip(arrays, dims, strict=True)
     ]
+    if call.kind == ALLREDUCE and call.op == Adasum:  # of the batch it would make one vector
+        return list(jax.lax.map(lambda each: collective_p.bind(*each, call=call), moved)), [0] * len(moved)
     shapes = tuple((*shape[:to], size, *shape[to:]) for shape in call.shapes)
     return collective_p.bind(*moved, call=call._replace(shapes=shapes)), [to] * len(moved)
