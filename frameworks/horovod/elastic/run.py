@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -58,10 +59,10 @@ def run_fn(
 
     @functools.wraps(func)
     def wrapper(state: Recoverable, *args: Any, **kwargs: Any) -> Result:
-        getattr(state, "_enter", lambda: None)()  # a state of the user's own need not have it
+        in_turn = getattr(state, "_in_turn", contextlib.nullcontext)  # a state of the user's own may lack it
         notices.register(state)
         try:
-            with preemption.heard(), kept(state, checkpoints or Options()):
+            with in_turn(), preemption.heard(), kept(state, checkpoints or Options()):
                 return _run(func, reset, state, args, kwargs)
         finally:
             notices.remove(state)

@@ -6,8 +6,8 @@ its newest commit; then the ranks, survivors and newcomers, *elect* a winner, wh
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from horovod.bootstrap.start import elastic_membership
@@ -22,7 +22,13 @@ from horovod.elastic.snapshot import Snapshot
 from horovod.elastic.updates import HostUpdateResult, HostUpdates
 
 _NAME = "horovod.elastic.sync"
-_numbers = itertools.count(1)  # of the states that this process trains
+
+
+class _Turns:
+    """How many states this process has trained to the end, and how many it trains, one within the other."""
+
+    done = 0
+    begun = 0
 
 
 class Winner(NamedTuple):
@@ -161,9 +167,22 @@ class State:
     def _settle(self) -> None:
         """Makes sure that what is to be saved has been computed. All ranks call it together."""
 
-    def _enter(self) -> None:
-        """A training function is about to be called with it."""
-        self._number = self._number or next(_numbers)
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """A training function is called with it. It has a number: one more than there are others whose
+        functions have returned or run. So a training that fails may be tried again, with another state.
+        """
+        before, is_first = _Turns.done, self._number == 0
+        self._number = self._number or _Turns.done + _Turns.begun + 1
+        _Turns.begun += 1
+        try:
+            yield
+            _Turns.done += is_first
+        except BaseException:
+            _Turns.done, self._number = before, 0 if is_first else self._number
+            raise
+        finally:
+            _Turns.begun -= 1
 
     def _parts(self) -> list[str]:
         """What ``sync`` goes through, in order: equal on all ranks, or they wait for each other in vain."""
@@ -182,11 +201,16 @@ class State:
         if basics.is_initialized() and basics.size() > 1:
             answers = exchange(answers[rank], _NAME)
         self._updates.handled = max(handled for *_, handled, _ in answers.values())
-        newest = max(told[:3] for told in answers.values())
-        holders = frozenset(each for each, told in answers.items() if told[:3] == newest)
+        # Who has what is trained goes before who has come further in the program, and has nothing yet.
+        claims = {
+            each: (synced > 0, number, synced, commits)
+            for each, (number, synced, commits, *_) in answers.items()
+        }
+        best = max(claims.values())
+        holders = frozenset(each for each, claim in claims.items() if claim == best)
         winner = min(holders)
         self._check_same(winner, *answers[winner])
-        return Winner(winner, holders, (newest[1], newest[2]))
+        return Winner(winner, holders, best[2:])
 
     def _check_same(self, winner: int, number: int, *told: Any) -> None:
         if self._number != number:

@@ -1,5 +1,6 @@
 """The state of elastic training between real ranks: whose state all get, and what becomes of the samples."""
 
+import contextlib
 import os
 import signal
 import time
@@ -126,6 +127,46 @@ def test_a_newcomer_does_not_train_another_state_than_the_others(run_ranks):
     newcomer, *others = run_ranks(3, ranks_other_states, env={"HOROVOD_ELASTIC": "1"})
     assert "This rank trains state 1 of its program, and rank 1 state 2" in newcomer
     assert others == ["the ranks would start again"] * 2
+
+
+def fail(state):
+    raise OSError("a bad read")
+
+
+def ranks_that_try_again(failed):
+    """Some have failed once, and try again with a new state."""
+    hvd.init()
+    if hvd.rank() in failed:
+        with contextlib.suppress(OSError):
+            run_fn(fail)(Alone())
+    state = made()[-1]
+    state._age = (1, 2) if hvd.rank() != 1 else (0, 0)
+    return run_fn(lambda state: list(state._age), reset=stop)(state)
+
+
+@pytest.mark.parametrize("failed", [[1], [0, 2]])
+def test_a_training_that_fails_may_be_tried_again(run_ranks, failed):
+    assert run_ranks(3, ranks_that_try_again, [failed], env={"HOROVOD_ELASTIC": "1"}) == [[2, 2]] * 3
+
+
+def ranks_one_ahead():
+    """Rank 1 has trained its state to the end, and begins with the next one, while the others go on."""
+    hvd.init()
+    if hvd.rank() == 1:
+        run_fn(lambda state: None)(Alone())
+    state = made()[-1]
+    state._age = (1, 2) if hvd.rank() != 1 else (0, 0)
+    try:
+        return run_fn(lambda state: "it trained", reset=stop)(state)
+    except (ValueError, InterruptedError) as error:
+        hvd.shutdown()
+        return str(error)
+
+
+def test_who_has_what_is_trained_goes_on(run_ranks):
+    first, ahead, last = run_ranks(3, ranks_one_ahead, env={"HOROVOD_ELASTIC": "1"})
+    assert "This rank trains state 2 of its program, and rank 0 state 1" in ahead
+    assert [first, last] == ["the ranks would start again"] * 2
 
 
 def ranks_other_parts():
