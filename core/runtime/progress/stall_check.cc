@@ -54,14 +54,11 @@ void StallCheck::Look(const SetTable& sets, int64_t now_us) {
 
 // Whether something is stalled; says so when it is time to.
 bool StallCheck::Warn(uint32_t set, const Pending& pending, int64_t now_us) {
-  const auto end = std::find_if(pending.begin(), pending.end(), [&](const auto& each) {
-    return now_us - each.since < options_.warning_us;
-  });
-  if (end == pending.begin() || now_us < next_warning_us_) return end != pending.begin();
-  Pending stalled(pending.begin(), end);
-  const auto tell = warned_[set] == stalled ? negotiate::StallReminder : negotiate::StallReport;
-  LogLines(tell(pending, now_us, options_.warning_us));
-  warned_[set] = std::move(stalled);
+  const std::string report = negotiate::StallReport(pending, now_us, options_.warning_us);
+  if (report.empty() || now_us < next_warning_us_) return !report.empty();
+  const bool is_known = warned_[set] == pending;
+  LogLines(is_known ? negotiate::StallReminder(pending, now_us, options_.warning_us) : report);
+  warned_[set] = pending;
   if (warnings_ == 0) options_.on_stall();
   return true;
 }

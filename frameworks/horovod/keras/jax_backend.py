@@ -13,7 +13,7 @@ from horovod._keras import optimizer as keras3_optimizer
 from horovod._keras.backend import Backend, Plan
 from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.training.agreement import Reduced, agree_on_gradients, own_name
+from horovod.common.training.agreement import agree_on_gradients, described, own_name
 from horovod.common.training.gradient_options import cut_into_groups, group_name, takes_part
 
 
@@ -40,7 +40,7 @@ class JaxBackend(Backend):
         settings = plan.settings
         if not takes_part(settings.process_set):
             return list(gradients)
-        reduced = tuple(Reduced(own_name(v), str(v.dtype), tuple(v.shape)) for v in variables)
+        reduced = described(variables)
         agree_on_gradients(plan.name, settings, reduced, variables, id)
         present = [place for place, gradient in enumerate(gradients) if gradient is not None]
         together, alone = cut_into_groups(present, settings.groups, id, lambda place: id(variables[place]))

@@ -15,7 +15,7 @@ from horovod._keras.backend import REMEDY, Backend, Plan
 from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training import step_checks
-from horovod.common.training.agreement import Reduced, agree_on_gradients, own_name
+from horovod.common.training.agreement import Reduced, agree_on_gradients, described, own_name
 from horovod.common.training.gradient_buckets import cut_into_buckets
 from horovod.common.training.gradient_options import GradientSettings, group_name, takes_part
 from horovod.common.training.gradient_reductions import GradientReductions, Steps, finish_all
@@ -43,7 +43,7 @@ class TorchBackend(Backend):
         """All travel at once. Where torch keeps them as gradients of parameters, they are overwritten."""
         if not takes_part(plan.settings.process_set):
             return list(gradients)
-        reduced = _described(variables)
+        reduced = described(variables)
         present = agree_on_gradients(plan.name, plan.settings, reduced, variables, _identity)
         _check(gradients, variables, reduced, plan)
         own = {_slot_of(place, each): each for place, each in enumerate(gradients) if each is not None}
@@ -167,10 +167,6 @@ def _absent(slot: int, variable: Any) -> Any:
         return torch.zeros_like(tensor)
     rows = torch.zeros((1, 0), dtype=torch.int64, device=tensor.device)
     return torch.sparse_coo_tensor(rows, tensor[:0], tensor.shape)
-
-
-def _described(variables: Sequence[Any]) -> tuple[Reduced, ...]:
-    return tuple(Reduced(own_name(v), str(v.dtype), tuple(v.shape)) for v in variables)
 
 
 def _check(

@@ -87,8 +87,8 @@ def _place_elastic(arguments: argparse.Namespace) -> None:
         arguments.host_list = []
         arguments.num_proc = _number_at_start(arguments)
     _check_cooldown(arguments)
-    arguments.min_np = arguments.num_proc if arguments.min_np is None else arguments.min_np
     _check_order({"--min-np": arguments.min_np, "-np": arguments.num_proc, "--max-np": arguments.max_np})
+    arguments.min_np = arguments.num_proc if arguments.min_np is None else arguments.min_np
     arguments.controller = OWN
 
 

@@ -376,9 +376,10 @@ class Supervisor:
         notes = [] if cause.exit is None else list(cause.exit.notes)
         if cause.exit is not None and (hint := post_mortem.hint(shown, stderr.text())):
             notes.append(hint)
-        # Those that have failed because another one had tell another error.
+        # Those that have failed because another one had tell another error, or have told who it was.
         ends = {(exit.code, self._outputs[exit.rank, "stderr"].tail.traceback()) for exit in failures}
         is_alike = cause.exit is not None and len(known) == len(ranks) > 1 and len(ends) == 1 and all(*ends)
+        is_alike = is_alike and all(verdict.culprit is None for verdict in verdicts)
         failure = Failure(cause, processes, later, stopped, notes, is_alike)
         report = failure_report(failure, stdout, stderr)
         culprit = Process("", None) if cause.rank is None else processes[cause.rank]

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet
-from horovod.common.training.agreement import Reduced, agree_on_gradients, at_construction, own_name
+from horovod.common.training.agreement import Reduced, agree_on_gradients, at_construction, own_names
 from horovod.common.training.gradient_options import (
     GradientSettings,
     cut_into_groups,
@@ -86,7 +86,7 @@ class GradientReducer:
         results = [self._prepared(gradient) for gradient in gradients]
         if not takes_part(self.settings.process_set):
             return results
-        labels = ["" if use_generic_names else as_node_name(own_name(variable)) for variable in variables]
+        labels = [""] * len(variables) if use_generic_names else list(map(as_node_name, own_names(variables)))
         reduced = tuple(map(_described, labels, variables))
         present = self._agree(reduced, variables)
         results = checked(

@@ -36,7 +36,7 @@ def test_a_start_in_which_all_are_stuck_ends(tmp_path: Path) -> None:
     assert time.monotonic() - begun > 6.0
     assert result.returncode == 137, result.output
     assert result.output.count("it has not come through the start, and nobody says why") == 3
-    assert "none has trained in a function with @hvd.elastic.run" in result.output
+    assert "none has come to train in a function with @hvd.elastic.run" in result.output
     launcher.wait_until_gone(5)
 
 

@@ -76,7 +76,7 @@ def test_a_job_that_has_lost_all_is_an_error_with_the_report() -> None:
         hvd.init()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(RuntimeError, match="none has trained in a function with") as caught:
+    with pytest.raises(RuntimeError, match="none has come to train in a function with") as caught:
         horovod.run(die, num_proc=2, min_num_proc=1)
     assert "killed by signal 9" in str(caught.value) and "horovodrun:" not in str(caught.value)
 

@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from horovod.common.exceptions import TensorMismatchError
 from horovod.common.process_sets import global_process_set
 from horovod.common.set_agreement import ranks_text
 from horovod.common.training import agreement
-from horovod.common.training.agreement import Agreement
+from horovod.common.training.agreement import Agreement, own_names
 
 
 def refusals(job, ranks, facts_of, subject_of=lambda rank: "DistributedOptimizer"):
@@ -125,3 +126,18 @@ def test_objects_made_by_several_threads_have_numbers_of_their_own(job, monkeypa
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(lambda _: Agreement("DistributedOptimizer"), range(24)))
     assert sorted(one.number for one in made) == list(range(1, 25))
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["dense/kernel", "dense/bias", "dense_1/kernel"], ["kernel", "bias", "kernel"]),
+        (["variable", "variable_1"], ["variable.0", "variable.1"]),
+        (["variable_7", "variable_12"], ["variable.0", "variable.1"]),  # a rank that has counted further
+        (["head_2", "head_1"], ["head.1", "head.0"]),  # one that has another order
+        (["head2", "head1"], ["head2", "head1"]),
+        (["kernel_12:0", "Variable:0", ""], ["kernel", "Variable", ""]),
+    ],
+)
+def test_own_names_of_variables(paths, expected):
+    assert own_names(SimpleNamespace(name=path) for path in paths) == expected

@@ -155,7 +155,7 @@ def test_when_nobody_has_the_state_the_job_ends_unless_it_is_on_disk():
             assert job.ranks() == {2: 0, 3: 1}
         else:
             assert job.end is not None and job.end.status == 137
-            assert "none has trained in a function with @hvd.elastic.run" in job.end.reason
+            assert "none has come to train in a function with @hvd.elastic.run" in job.end.reason
 
 
 @pytest.mark.parametrize(

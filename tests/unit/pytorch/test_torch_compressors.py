@@ -5,10 +5,11 @@ import pytest
 import torch
 from compression_ranks import reduce_together
 from hypothesis import strategies
+from small_models import backward, model, wrapped
 
 import horovod.torch as hvd
 from horovod.common.reduce_ops import Average, Sum
-from horovod.torch.compression import Compression
+from horovod.torch.compression import Compression, StatefulCompressor
 
 COMPRESSIONS = {
     "int8": Compression.int8,
@@ -318,3 +319,19 @@ def test_what_waited_is_not_lost_beyond_the_range():
     (result,), _ = reduce_together([compressor], [gradient])
     assert result[0] == torch.finfo(torch.float16).max
     assert compressor.residual[0] == 120000.0 - 65504.0
+
+
+class Idle(StatefulCompressor):
+    """Starts no operation."""
+
+    def reduce(self, gradient, name, exchange):
+        return gradient
+        yield
+
+
+def test_a_compressor_that_starts_no_operation_is_named(two):
+    net = model()
+    optimizer = wrapped(net, compression=Idle)
+    backward(net)
+    with pytest.raises(TypeError, match="could not be submitted: Idle has started no operation"):
+        optimizer.step()

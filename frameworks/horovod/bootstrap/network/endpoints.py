@@ -6,7 +6,6 @@ network namespace is open to other users, so both ends check the peer's uid by S
 """
 
 import atexit
-import collections
 import contextlib
 import errno
 import os
@@ -25,7 +24,7 @@ _BACKLOG = 1024
 _LONGEST_NAME = 107  # of an abstract socket, for the kernel
 _MOST_CLAIMS = 64
 # Of ports, oldest first; a process that starts job after job gives up those of its first ones.
-_claims: collections.deque[contextlib.ExitStack] = collections.deque()
+_claims: dict[int, contextlib.ExitStack] = {}
 _ANY_FAMILY = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 _PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
@@ -131,21 +130,23 @@ def free_port(ports: range | None = None, holds: bool = False) -> int:
             claim = _claim(port, holds)
             if claim is not None:
                 if len(_claims) == _MOST_CLAIMS:
-                    _claims.popleft().close()
-                _claims.append(claim)
+                    _claims.pop(next(iter(_claims))).close()
+                _claims[port] = claim
                 return port
-        if not _claims:
+        own = [port for port in _claims if port in ports] if ports else []
+        if not own:
             raise PortTakenError(
-                "the TCP ports that are free belong to other jobs, which do not listen at them yet"
+                "the TCP ports that are free on the loopback interface belong to other jobs, which do not "
+                "listen at them yet, or are taken at other addresses of this host"
             )
-        _claims.popleft().close()
+        _claims.pop(own[0]).close()
 
 
 @atexit.register
 def _release_claims() -> None:
     """So that the interpreter, at its end, warns of no socket that was left open."""
     while _claims:
-        _claims.pop().close()
+        _claims.popitem()[1].close()
 
 
 def _claim(port: int, holds: bool) -> contextlib.ExitStack | None:

@@ -70,30 +70,17 @@ def steps_of(
     and waits for it when resumed. Returns the reduced gradient.
     """
     running = compressor.reduce(gradient, name, exchange)
-    if not isinstance(running, Generator):
-        raise _starts_nothing(compressor)
     resume, value = running.send, None
-    first = True
     while True:
         try:
             handle = resume(value)
         except StopIteration as end:
-            if first:  # others would wait for it
-                raise _starts_nothing(compressor) from None
             return end.value
-        first = False
         yield
         try:
             resume, value = running.send, exchange.synchronize(handle)
         except Exception as error:
             resume, value = running.throw, error
-
-
-def _starts_nothing(compressor: Any) -> TypeError:
-    return TypeError(
-        f"{type(compressor).__name__}.reduce has started no operation: it must be a generator that starts at "
-        "least one on every rank and yields its handle (see StatefulCompressor)"
-    )
 
 
 def in_rounds(reductions: Iterable[Callable[[], bool]]) -> Iterator[None]:

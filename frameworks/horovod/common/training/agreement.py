@@ -18,11 +18,12 @@ operations unique, and is the same on all ranks whatever each of them has kept o
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from horovod.common import basics
@@ -35,7 +36,7 @@ from horovod.common.training.present_gradients import PresentGradients
 
 _NAME = "hvd.DistributedOptimizer() or its like: comparison"  # reserved; reports show it
 
-_TRAILING_NUMBER = re.compile(r"_*\d*(:\d+)?$")
+_NUMBERED = re.compile(r"(.*?)(?:_(\d+))?(?::\d+)?", re.DOTALL)
 
 _job = 0  # changes with every shutdown: the ranks of the next job need not be the same
 _lock = threading.Lock()  # guards the counts
@@ -180,8 +181,37 @@ def own_name(variable: Any) -> str:
     the number that tells it from others of the name, which a rank that has built more models counts
     differently.
     """
-    path = str(getattr(variable, "name", ""))
-    return _TRAILING_NUMBER.sub("", path.rpartition("/")[2])
+    return _name_and_number(str(getattr(variable, "name", "")))[0]
+
+
+def own_names(variables: Iterable[Any]) -> list[str]:
+    """``own_name`` of each, and behind it which one of the numbers of its name it has, where there are
+    several among them: a rank with another order is told from one that has counted from elsewhere.
+    """
+    told = [_name_and_number(str(getattr(variable, "name", ""))) for variable in variables]
+    numbers: dict[str, set[int]] = {}
+    for name, number in told:
+        numbers.setdefault(name, set()).add(number)
+    return [
+        f"{name}.{sorted(numbers[name]).index(number)}" if len(numbers[name]) > 1 else name
+        for name, number in told
+    ]
+
+
+@functools.lru_cache(10_000)
+def _name_and_number(path: str) -> tuple[str, int]:
+    """Of ``layer/kernel_2:0`` kernel and 2; -1 where there is no number."""
+    found = _NUMBERED.fullmatch(path.rpartition("/")[2])
+    assert found is not None
+    return found[1], -1 if found[2] is None else int(found[2])
+
+
+def described(variables: Sequence[Any]) -> tuple[Reduced, ...]:
+    """What ranks compare of variables of Keras."""
+    return tuple(
+        Reduced(name, str(each.dtype), tuple(each.shape))
+        for name, each in zip(own_names(variables), variables, strict=True)
+    )
 
 
 _of_steps: weakref.WeakKeyDictionary[ProcessSet, dict[str, StepAgreement]] = weakref.WeakKeyDictionary()

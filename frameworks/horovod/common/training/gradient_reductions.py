@@ -163,7 +163,13 @@ class GradientReductions(Generic[Tensor]):
         """
         try:
             handle = next(steps)
-        except Exception as error:
+        except Exception as problem:
+            error: Exception = problem
+            if isinstance(problem, StopIteration):
+                error = TypeError(
+                    f"{self.compressor.__name__} has started no operation: its generator must start at least "
+                    "one on every rank, and yield the handle"
+                )
             notice = self.ops.start_notice(name, STATUS_FOLLOWS, self.process_set)
             yield None
             with contextlib.suppress(Notice):

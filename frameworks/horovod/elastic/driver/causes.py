@@ -38,8 +38,8 @@ def nobody_left(had_state: bool) -> str:
     if had_state:
         return "no worker is left that has the state of the training"
     return (
-        "no worker is left, and none has trained in a function with @hvd.elastic.run: only there a training "
-        "goes on"
+        "no worker is left, and none has come to train in a function with @hvd.elastic.run: only from there "
+        "a job goes on"
     )
 
 

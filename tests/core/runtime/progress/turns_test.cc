@@ -107,16 +107,17 @@ TEST(Turns, AreNotMissedWhileAThreadLiesDown) {
     }
   });
   const Handle handle{Entry()};
-  int missed = 0;
+  uint32_t missed = 0;
   for (uint32_t round = 1; round <= kRounds; ++round) {
     const uint32_t number = turns.number();
     lies_down.store(round);
-    if (turns.Await(number, handle, 300'000) == FutexWait::kTimeout) ++missed;
+    // Far longer than a busy machine may keep the driver from its processor.
+    if (missed == 0 && turns.Await(number, handle, kLongUs) == FutexWait::kTimeout) missed = round;
     while (turns.number() < round) {
     }
   }
   driver.join();
-  EXPECT_EQ(missed, 0);
+  EXPECT_EQ(missed, 0U);
 }
 
 // A driver ends operations one after the other while their waiters come.
