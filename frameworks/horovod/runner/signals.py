@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 
 STOP_SIGNALS = (signal.SIGTSTP, signal.SIGCONT)
@@ -44,6 +45,22 @@ class SignalQueue:
     def catch(self, number: int) -> None:
         """One more, also where it was ignored before."""
         self._previous.setdefault(signal.Signals(number), signal.signal(number, lambda *_: None))
+
+    def stop(self, seen: int) -> None:
+        """Stops this process, as SIGTSTP does by default, if no more SIGCONT than ``seen`` have come; returns
+        when one more has come.
+        """
+        only = {signal.SIGTSTP}
+        signal.pthread_sigmask(signal.SIG_BLOCK, only)
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+        # What is pending is taken back by the system when SIGCONT comes: so none comes too early.
+        if self.continued != seen:
+            signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, only)
+        signal.signal(signal.SIGTSTP, handler)
+        while self.continued == seen:  # the system stops nobody whom no shell could have go on
+            time.sleep(_STOP_SECONDS / 4)
 
     def take(self) -> list[int]:
         """The signals since the last call; 0 stands for a ``wake``."""

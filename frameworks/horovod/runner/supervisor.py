@@ -296,8 +296,7 @@ class Supervisor:
         """A terminal's stop signal does nothing in a session of its own; SIGSTOP works everywhere."""
         if number == signal.SIGTSTP:
             self._broadcast(signal.SIGSTOP)
-            if self._loop.continued == self._continued:  # else the job is to go on already
-                os.kill(os.getpid(), signal.SIGSTOP)
+            self._loop.stop(self._continued)
         else:
             self._continued = self._loop.continued
             if self._reads_terminal:

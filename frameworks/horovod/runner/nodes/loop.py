@@ -51,6 +51,10 @@ class Loop:
         """How many SIGCONT have come, handled or not."""
         return self._signals.continued
 
+    def stop(self, seen: int) -> None:
+        """Stops this process until more SIGCONT than ``seen`` have come."""
+        self._signals.stop(seen)
+
     def catch(self, number: int) -> None:
         """Takes one more signal."""
         self._signals.catch(number)
