@@ -49,7 +49,7 @@ class State:
     Each state has an *age*: how often it was synchronized, and how many commits there were. Both are carried
     over by ``sync``. The greatest age wins: a newcomer, which was never synchronized, never wins over a rank
     that was; and of two ranks, of which one has committed a step more than the other before the failure, the
-    step is not lost.
+    step is not lost. Who trains another state of the program than the winner cannot go on with it.
 
     Args:
         bcast_object: a function of an object and a root rank that gives all ranks the root's object.
