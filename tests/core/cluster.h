@@ -63,4 +63,9 @@ Status Allreduce(Engine& engine, const std::string& name, std::vector<float>* da
                  ReduceOp op = ReduceOp::kSum, uint32_t set = 0);
 Status Barrier(Engine& engine, uint32_t set = 0);
 
+// Whether one of several rounds, each of so many scheduled tensors, takes no control message. On a
+// busy machine not every round is: a rank that loses its processor for too long in the middle of a
+// step leaves the schedule.
+bool SomeRoundIsSilent(Engine* engine, uint64_t tensors, const std::function<void()>& round);
+
 }  // namespace hvd::test

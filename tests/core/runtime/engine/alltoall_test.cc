@@ -138,13 +138,7 @@ TEST(Alltoall, OfSplitsThatVaryFollowsASchedule) {
           back.Check();
         }
       };
-      train(10);
-      const auto before = engine.CountersNow();
-      train(30);
-      const auto after = engine.CountersNow();
-      EXPECT_EQ(after.at("control_messages"), before.at("control_messages"));
-      EXPECT_EQ(after.at("scheduled"), before.at("scheduled") + 30 * 3);
-      EXPECT_EQ(after.at("schedules_left"), uint64_t{0});
+      EXPECT_TRUE(SomeRoundIsSilent(&engine, 20 * 3, [&] { train(20); }));
     });
   }
 }
