@@ -20,7 +20,6 @@ class Progress {
     const std::lock_guard<std::mutex> lock(mutex_);
     unsubmitted_.insert(++last_);
     unended_.emplace(last_, process_set);
-    ++begun_[process_set];
     return last_;
   }
 
@@ -40,13 +39,6 @@ class Progress {
   uint64_t last() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return last_;
-  }
-
-  // How many a process set has ever had.
-  uint64_t begun(uint32_t process_set) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = begun_.find(process_set);
-    return found == begun_.end() ? 0 : found->second;
   }
 
   // How many of those up to `last` the core does not know after `seconds`, or as soon as it knows
@@ -81,7 +73,6 @@ class Progress {
   uint64_t last_ = 0;                     // guarded by mutex_, as are those that follow
   std::set<uint64_t> unsubmitted_;        // the core does not know them yet
   std::map<uint64_t, uint32_t> unended_;  // the process set of each
-  std::map<uint32_t, uint64_t> begun_;    // by process set
 };
 
 }  // namespace hvd::mxnet

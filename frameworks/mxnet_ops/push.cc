@@ -317,10 +317,6 @@ int horovod_mxnet_await_readers(void** arrays, int count) {
 
 uint64_t horovod_mxnet_last() { return hvd::mxnet::progress().last(); }
 
-uint64_t horovod_mxnet_begun(uint32_t process_set) {
-  return hvd::mxnet::progress().begun(process_set);
-}
-
 uint64_t horovod_mxnet_await_submitted(uint64_t last, double seconds) {
   return hvd::mxnet::progress().AwaitSubmitted(last, seconds);
 }

@@ -40,9 +40,6 @@ __attribute__((visibility("default"))) int horovod_mxnet_await_readers(void** ar
 // The number of the operation that was pushed last.
 __attribute__((visibility("default"))) uint64_t horovod_mxnet_last();
 
-// How many operations were pushed on a process set.
-__attribute__((visibility("default"))) uint64_t horovod_mxnet_begun(uint32_t process_set);
-
 // Waits until the core knows all operations up to `last`; for `seconds` at most. How many are
 // missing.
 __attribute__((visibility("default"))) uint64_t horovod_mxnet_await_submitted(uint64_t last,

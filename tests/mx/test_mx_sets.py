@@ -4,6 +4,7 @@ import pytest
 from check_mxnet import mx
 
 import horovod.mxnet as hvd
+from horovod.mxnet.engine import called_on
 
 
 def ranks_change_sets() -> list[int]:
@@ -52,6 +53,29 @@ def ranks_remove_a_set_in_flight() -> list[float]:
 
 def test_a_set_goes_when_its_operations_have_ended(run_ranks) -> None:
     assert run_ranks(3, ranks_remove_a_set_in_flight) == [[1.5], [1.5], []]
+
+
+def ranks_count_on_a_set() -> list[int]:
+    """Rank 1 has called an operation more before all join, and before the next job. Returns the counts, which
+    say whether the removal of the set can wait for the operations on it.
+    """
+    counts = []
+    for _ in range(2):
+        hvd.init(process_sets="dynamic")
+        members = hvd.add_process_set([0, 1])
+        if hvd.rank() == 1:
+            hvd.allreduce(mx.nd.ones(2), process_set=members).wait_to_read()
+        hvd.join()
+        if members.included():
+            hvd.allreduce(mx.nd.ones(2), process_set=members)
+            counts.append(called_on(members.process_set_id))
+        assert hvd.remove_process_set(members)
+        hvd.shutdown()
+    return counts
+
+
+def test_a_join_and_a_new_job_count_from_the_start(run_ranks) -> None:
+    assert run_ranks(3, ranks_count_on_a_set) == [[1, 1], [1, 1], []]
 
 
 def ranks_remove_a_busy_set() -> str:

@@ -33,6 +33,7 @@ _Int64s = ctypes.POINTER(ctypes.c_int64)
 
 _lock = threading.Lock()
 _counts: Counter[tuple[str, int]] = Counter()  # guarded by _lock; by kind and process set
+_called: Counter[int] = Counter()  # guarded by _lock; operations by process set
 
 
 class Options(NamedTuple):
@@ -95,6 +96,8 @@ def push(
     )
     arrays = Arrays(handles(inputs), handles(outputs), _int64s(_bytes(outputs)), _int64s(sources))
     mx.base.check_call(library.horovod_mxnet_push(operation, arrays, options.priority))
+    with _lock:
+        _called[number] += 1
 
 
 def _int64s(numbers: Sequence[int]) -> Any:
@@ -121,6 +124,7 @@ def count_from_the_start() -> None:
     """When the ranks have counted differently, or will not go on together."""
     with _lock:
         _counts.clear()
+        _called.clear()
 
 
 def until_submitted() -> None:
@@ -133,8 +137,9 @@ def until_submitted() -> None:
 
 
 def called_on(process_set: int) -> int:
-    """How many operations this rank has called on a process set."""
-    return library.horovod_mxnet_begun(process_set)
+    """How many operations this rank has called on a process set, since the ranks last began to count."""
+    with _lock:
+        return _called[process_set]
 
 
 def until_ended(process_set: int) -> None:

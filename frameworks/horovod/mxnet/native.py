@@ -128,8 +128,6 @@ def _declare(library: ctypes.CDLL) -> None:
     library.horovod_mxnet_await_readers.restype = ctypes.c_int
     library.horovod_mxnet_last.argtypes = []
     library.horovod_mxnet_last.restype = ctypes.c_uint64
-    library.horovod_mxnet_begun.argtypes = [ctypes.c_uint32]
-    library.horovod_mxnet_begun.restype = ctypes.c_uint64
     library.horovod_mxnet_await_submitted.argtypes = [ctypes.c_uint64, ctypes.c_double]
     library.horovod_mxnet_await_submitted.restype = ctypes.c_uint64
     library.horovod_mxnet_await_ended.argtypes = [ctypes.c_uint64, ctypes.c_int64, ctypes.c_double]
