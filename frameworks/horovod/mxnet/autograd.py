@@ -58,7 +58,8 @@ def _record(
         given = [_array(handle, False) for handle in handles[:num_given]]
         wanted = [_array(handle, True) for handle in handles[num_given : num_given + num_wanted]]
         try:
-            _assign(wanted, backward(given), requests[:num_wanted])
+            with mx.util.np_shape(True):  # this thread has not heard of mx.npx.set_np()
+                _assign(wanted, backward(given), requests[:num_wanted])
         except Exception:
             traceback.print_exc()  # MXNet says no more than that it went wrong
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -73,6 +74,18 @@ def _problem_with(name: str, value: Any) -> str | None:
     if value._data is None and not value._deferred_init:
         return f"Parameter {value.name!r} has not been initialized; call net.initialize() first"
     return None
+
+
+def without_number(name: str) -> str:
+    """The name of a parameter as it is on all ranks. Gluon numbers the layers that a process makes."""
+    return re.sub(r"\d+", "#", name)
+
+
+def by_number(name: Any) -> list[str | int]:
+    """A key that sorts names alike on all ranks, also where one has made layers before and has other numbers:
+    as texts, dense10 comes before dense9, but dense2 after dense1.
+    """
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", str(name)))]
 
 
 def _in_one_order(key: Any) -> tuple[str, str]:

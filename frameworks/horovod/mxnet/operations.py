@@ -62,7 +62,8 @@ def allreduce(tensors: Sequence[Any], options: Options) -> list[Any]:
             return reduced(some, how)
 
         factors = options.prescale, options.postscale
-        return nonlinear_gradients(options.op, tensors, gradients, factors, reduce, _equals)
+        plain = [tensor.as_nd_ndarray() for tensor in tensors]  # as MXNet gives gradients, also of mx.np
+        return nonlinear_gradients(options.op, plain, gradients, factors, reduce, _equals)
 
     return differentiable(lambda given: reduced(given, options), tensors, options.name, backward)
 

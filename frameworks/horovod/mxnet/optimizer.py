@@ -3,131 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
-import numpy
-
-from horovod.common.collective import byte_objects
-from horovod.common.collective.compression import (
-    Compressor,
-    NoneCompressor,
-    Packed,
-    resolve_plain_compression,
-)
-from horovod.common.collective.operations import ALLREDUCE
+from horovod.common.collective.compression import Compressor, NoneCompressor
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.common.reduce_ops import Average
-from horovod.common.training.agreement import StepAgreement
 from horovod.common.training.gradient_options import GradientSettings, takes_part
-from horovod.common.training.presence import Presence
-from horovod.common.training.step_checks import of_steps
-from horovod.common.util import split_list
-from horovod.mxnet.engine import Options
-from horovod.mxnet.functions import broadcast_parameters
+from horovod.mxnet.functions import broadcast_parameters, by_number
+from horovod.mxnet.gradient_average import GradientAverage
 from horovod.mxnet.native import mx
-from horovod.mxnet.operations import overwrite
+from horovod.mxnet.tensors import fill
 
 _OWN = ("_optimizer", "_average")
-_REMEDY = "hvd.broadcast_parameters(net.collect_params(), root_rank=0)"
-_Described = tuple[tuple[int | str, str, tuple[int, ...]], ...]
-
-
-class GradientAverage:
-    """How the gradients of one optimizer are averaged.
-
-    Args:
-        subject: What it is, for errors.
-        prefix: Of the names of operations. None: a number that all ranks share tells the gradients of several
-            optimizers apart, which all number theirs from 0 and whose operations may be under way at once.
-        settings: How. The groups are a number, of groups of neighbours that travel as one operation each; 0:
-            each gradient alone.
-    """
-
-    def __init__(self, subject: str, prefix: str | None, settings: GradientSettings) -> None:
-        if settings.gradient_predivide_factor <= 0:
-            raise ValueError(
-                f"gradient_predivide_factor must be positive, not {settings.gradient_predivide_factor}"
-            )
-        if not isinstance(settings.groups, int) or settings.groups < 0:
-            raise ValueError(f"num_groups must not be negative, but is {settings.groups}")
-        self.process_set = settings.process_set
-        self._prefix = prefix
-        self._num_groups = settings.groups
-        self._compressor = resolve_plain_compression(settings.compression, f"the gradients of a {subject}")
-        self._factors = (settings.prescale, settings.postscale)
-        self._subject = subject
-        self._agreement = StepAgreement(subject, settings.process_set)
-        self._facts = {**settings.facts(), "num_groups": str(settings.groups)}
-
-    def average(self, gradients: Sequence[tuple[int | str, Any]], weights: Sequence[tuple[str, Any]]) -> None:
-        """Overwrites numbered gradients with their averages over the ranks. Low numbers go first: the next
-        forward pass needs them first. What was not averaged before is compared first, so all ranks must come
-        to it together: TensorMismatchError where they differ. ``weights``: what the gradients belong to, with
-        the names that messages give them.
-
-        Raises NonfiniteGradientError and ParameterDivergenceError where the environment asks for it; see
-        ``common.training.step_checks``.
-        """
-        if not gradients or not takes_part(self.process_set):
-            return
-        described = tuple(
-            (number, numpy.dtype(gradient.dtype).name, gradient.shape) for number, gradient in gradients
-        )
-        self._agree(described)
-        self._check(described, [gradient for _, gradient in gradients], weights)
-        parts = split_list(gradients, self._num_groups) if self._num_groups else [[one] for one in gradients]
-        for part in parts:
-            if part:
-                self._average_together(part)
-
-    def present(self, weights: Sequence[Any]) -> list[bool]:
-        """For each of some weights, whether any rank has a gradient that it has not used."""
-        presence = Presence(byte_objects.operations, f"{self._names()}present", self.process_set)
-        return presence.finish(presence.start([bool(weight._fresh_grad) for weight in weights]))
-
-    def _agree(self, described: _Described) -> None:
-        self._agreement.once(
-            described,
-            lambda: {
-                **self._facts,
-                **{f"gradient {number!r}": f"{dtype} {shape}" for number, dtype, shape in described},
-            },
-        )
-
-    def _check(
-        self, described: _Described, gradients: Sequence[Any], weights: Sequence[tuple[str, Any]]
-    ) -> None:
-        checks = of_steps(self.process_set, self._agreement.numbered(self._subject), described, _REMEDY)
-        if checks is None:
-            return
-        if checks.nonfinite:
-            named = zip((name for name, _ in weights), gradients, strict=True)
-            checks.note_first((name, _kind(gradient.asnumpy())) for name, gradient in named)
-        checks.before_update((name, weight.asnumpy().tobytes()) for name, weight in weights)
-
-    def _names(self) -> str:
-        if self._prefix is not None:
-            return self._prefix
-        return self._agreement.numbered(self._subject) + "."
-
-    def _average_together(self, part: Sequence[tuple[int | str, Any]]) -> None:
-        numbers = [number for number, _ in part]
-        priority = -numbers[0] if isinstance(numbers[0], int) else 0
-        last = f"to{numbers[-1]}" if len(numbers) > 1 else ""
-        name = f"{self._names()}{numbers[0]}{last}"
-        packed = Packed(self._compressor, [gradient for _, gradient in part])
-        options = Options(name, self.process_set, priority, Average, *self._factors, urgent=False)
-        overwrite(ALLREDUCE, packed.tensors, options)
-        for (_, gradient), result in zip(part, packed.unpacked(), strict=True):
-            if result is not gradient:
-                gradient[:] = result
-
-
-def _kind(values: Any) -> str | None:
-    if numpy.isfinite(values).all():
-        return None
-    return "NaN" if numpy.isnan(values).any() else "Inf"
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):
@@ -229,11 +115,11 @@ class DistributedTrainer(mx.gluon.Trainer):
     """A ``gluon.Trainer`` whose ``step(batch_size)`` first averages the gradients of all ranks, in place;
     ``batch_size`` is that of one rank.
 
-    In the first ``step`` the ranks compare types and shapes of the gradients, by place, and these arguments:
-    TensorMismatchError on every rank where they differ.
+    In the first ``step`` the ranks compare types, shapes and names of the gradients, by place and without the
+    numbers in the names, and these arguments: TensorMismatchError on every rank where they differ.
 
     Args:
-        params: ``net.collect_params()``, or a list of parameters, which is sorted by name.
+        params: ``net.collect_params()``, or a list of parameters. They are sorted by name.
         optimizer: By name, or an ``mxnet.optimizer.Optimizer``.
         optimizer_params: Its arguments, where it is given by name.
         compression: How gradients travel.
@@ -279,11 +165,15 @@ class DistributedTrainer(mx.gluon.Trainer):
                 "hvd.DistributedTrainer(params, 'sgd', {'learning_rate': 0.1})."
             )
         if isinstance(params, (list, tuple)) and all(isinstance(one, mx.gluon.Parameter) for one in params):
-            params = sorted(params, key=lambda parameter: parameter.name)
+            params = sorted(params, key=lambda parameter: by_number(parameter.name))
+        elif isinstance(params, (dict, mx.gluon.ParameterDict)):  # which gluon would sort as texts
+            params = [params[key] for key in sorted(params.keys(), key=by_number)]
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         for parameter in self._params:
             _check_parameter(parameter)
         self._average = GradientAverage("DistributedTrainer", prefix, settings)
+        self._batch_size: float | None = None  # while `step` knows it
+        self._ignores_stale = False  # as the last update was told, which allreduce_grads is not
 
     def broadcast_parameters(self, params: Any = None, root_rank: int = 0) -> None:
         """Overwrites arrays with those of one rank, on all ranks that average.
@@ -301,18 +191,29 @@ class DistributedTrainer(mx.gluon.Trainer):
         """Averages the gradients and updates the parameters.
 
         Args:
-            batch_size: Of this rank.
+            batch_size: Of this rank. Where the ranks have other ones, the mean of each counts alike.
             ignore_stale_grad: Parameters that no rank has a new gradient of are left alone; for one that this
                 rank lacks and another one has, zeros travel. The ranks ask each other in every such step, so
                 give the same on all of them.
         """
-        if ignore_stale_grad and not self._params_to_init:
-            for one in self._trained():
-                if not one.list_data()[0]._fresh_grad:
-                    one.list_grad()[0][:] = 0
-        super().step(batch_size, ignore_stale_grad)
+        self._batch_size, self._ignores_stale = batch_size, ignore_stale_grad
+        try:
+            super().step(batch_size, ignore_stale_grad)
+        finally:
+            self._batch_size = None
+
+    def update(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
+        """Updates the parameters, after ``allreduce_grads()``.
+
+        Args:
+            batch_size: Of this rank. The ranks tell each other theirs, so that each sample counts alike.
+            ignore_stale_grad: As for ``step``.
+        """
+        sizes = self._average.batch_sizes(batch_size)
+        super().update(sum(sizes) / len(sizes), ignore_stale_grad)
 
     def _update(self, ignore_stale_grad: bool = False) -> None:
+        self._ignores_stale = ignore_stale_grad
         if ignore_stale_grad and takes_part(self._average.process_set):
             weights = [one.list_data()[0] for one in self._trained()]
             for weight, somewhere in zip(weights, self._average.present(weights), strict=True):
@@ -324,10 +225,17 @@ class DistributedTrainer(mx.gluon.Trainer):
 
     def _allreduce_grads(self) -> None:
         trained = [(place, one) for place, one in enumerate(self._params) if one.grad_req != "null"]
-        self._average.average(
+        if self._ignores_stale and takes_part(self._average.process_set):
+            for _, parameter in trained:
+                if not parameter.list_data()[0]._fresh_grad:
+                    fill(parameter.list_grad()[0], 0)  # it is that of an earlier step
+        batch_size = self._average.average(
             [(place, parameter.list_grad()[0]) for place, parameter in trained],
             [(parameter.name, parameter.list_data()[0]) for _, parameter in trained],
+            self._batch_size,
         )
+        if batch_size is not None:  # divided by numbers of their own, the ranks' steps would differ
+            self._check_and_rescale_grad(self._scale / batch_size)
 
 
 def _check_parameter(parameter: Any) -> None:

@@ -51,6 +51,15 @@ def zeros(shape: Sequence[int], like: Any) -> Any:
     return array
 
 
+def fill(array: Any, values: Any) -> None:
+    """Overwrites an array, also one of ``mx.np`` without dimensions, which takes no slice."""
+    if isinstance(array, mx.np.ndarray):
+        with mx.util.np_shape(True):
+            array[()] = values
+    else:
+        array[:] = values
+
+
 def rows(tensor: Any, start: int, count: int) -> Any:
     """``count`` rows from ``start`` on, not copied."""
     return tensor[start : start + count] if count else new((0, *tensor.shape[1:]), tensor)
