@@ -124,3 +124,24 @@ def test_another_optimizer_is_told(tmp_path: Path) -> None:
     other = Training("sgd", 1)
     with pytest.raises(CheckpointError, match="another optimizer than SGD"), kept(other.state, options):
         other.state.sync()
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_arrays_of_numpy_come_back_from_a_file(everywhere: bool, tmp_path: Path) -> None:
+    if everywhere:
+        mx.npx.set_np()
+    try:
+        values = [np.array(3.0, np.float32), np.arange(6, dtype=np.float64).reshape(2, 3)]
+        for seed in (1, 0):  # the second one is given what the first has committed
+            arrays = {str(place): mx.np.array(seed * each) for place, each in enumerate(values)}
+            state = hvd.elastic.MXNetState(arrays, extra=mx.np.array(seed * values[1]))
+            with kept(state, Options(str(tmp_path), commits=1)):
+                state.sync()
+                assert type(state.extra) is mx.np.ndarray
+                assert np.array_equal(state.extra.asnumpy(), values[1])
+                assert arrays["0"].asnumpy() == 3.0
+                assert np.array_equal(arrays["1"].asnumpy(), values[1])
+                state.commit()
+    finally:
+        if everywhere:
+            mx.npx.reset_np()

@@ -85,6 +85,52 @@ def test_the_newest_commit_wins(run_ranks, commits: list[int]) -> None:
     assert run_ranks(len(commits), ranks_sync, [commits]) == [expected] * len(commits)
 
 
+def ranks_sync_on_devices_of_their_own() -> list[list[float]]:
+    """As on GPUs. Returns the values after a step more."""
+    hvd.init()
+    device = mx.cpu(hvd.rank())
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize(mx.init.One(), ctx=device)
+    trainer = hvd.DistributedTrainer(net.collect_params(), "adam", {"learning_rate": 0.1})
+    state = hvd.elastic.MXNetState(net, trainer)
+    for number in range(4):
+        if number == 3:
+            state.sync()
+        with mx.autograd.record():
+            loss = net(mx.nd.ones((4, 3), ctx=device)).square().sum()
+        loss.backward()
+        trainer.step(4)
+    return values(net)
+
+
+def test_the_counts_of_updates_are_not_those_of_a_device(run_ranks) -> None:
+    (alone,) = run_ranks(1, ranks_sync_on_devices_of_their_own)
+    for told in run_ranks(2, ranks_sync_on_devices_of_their_own):
+        assert np.allclose(told[0], alone[0], rtol=1e-5) and np.allclose(told[1], alone[1], rtol=1e-5)
+
+
+def ranks_sync_what_numpy_has_computed() -> list[float]:
+    """A rate and a schedule: rank 1 has come later, and with others."""
+    hvd.init()
+    rates = []
+    for scheduled in (False, True):
+        rate = np.exp(-1.0 - hvd.rank())  # numpy.float64
+        net = mx.gluon.nn.Dense(2, in_units=3)
+        net.initialize()
+        schedule = mx.lr_scheduler.FactorScheduler(2, 0.5, base_lr=rate) if scheduled else None
+        options = {"lr_scheduler": schedule} if scheduled else {"learning_rate": rate}
+        trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", options)
+        state = hvd.elastic.MXNetState(net, trainer)
+        state._age = (0, 1 - hvd.rank())
+        state.sync()
+        rates.append(float(trainer.learning_rate))
+    return rates
+
+
+def test_numbers_of_numpy_are_kept(run_ranks) -> None:
+    assert run_ranks(2, ranks_sync_what_numpy_has_computed) == [[float(np.exp(-1.0))] * 2] * 2
+
+
 def ranks_lose_one() -> list[str]:
     hvd.init()
     net, trainer, step = made()
@@ -139,3 +185,27 @@ def test_gradients_that_were_added_up_for_a_step_that_was_not_made_are_dropped(f
     assert gradient.asnumpy().any()
     getattr(state, back)()
     assert not gradient.asnumpy().any()
+
+
+@pytest.mark.parametrize("grad_req", ["write", "add"])
+def test_parameters_of_numpy_come_back(grad_req: str) -> None:
+    """After ``mx.npx.set_np()`` the parameters of gluon are arrays of ``mx.np``, which take no others."""
+    hvd.init()
+    mx.npx.set_np()
+    try:
+        net = mx.gluon.nn.Dense(2, in_units=3)
+        net.initialize()
+        net.collect_params().setattr("grad_req", grad_req)
+        array = mx.np.array(3.0)  # without dimensions
+        array.attach_grad("add")
+        states = [hvd.elastic.MXNetState(net), hvd.elastic.MXNetState({"a": array})]
+        saved = values(net)
+        for parameter in net.collect_params().values():
+            parameter.data()[:] = 7
+        array[()] = 7
+        for state in states:
+            state.restore()
+            state.sync()
+        assert values(net) == saved and array.item() == 3.0
+    finally:
+        mx.npx.reset_np()

@@ -34,7 +34,8 @@ from horovod.elastic.variables import VariablesHandler
 from horovod.mxnet import trainer_state
 from horovod.mxnet.functions import broadcast_object, broadcast_parameters, by_number
 from horovod.mxnet.native import mx
-from horovod.mxnet.params_format import ParamsFormat
+from horovod.mxnet.params_format import NumpyParamsFormat, ParamsFormat
+from horovod.mxnet.tensors import fill
 
 _LOST = "HorovodInternalError: "  # see Call::Problem in frameworks/mxnet_ops/push.cc
 
@@ -56,7 +57,7 @@ class MXNetState(HandlerState):
         **kwargs: further attributes, such as ``epoch=0, batch=0``.
     """
 
-    formats = (ParamsFormat(), ArrayFormat())
+    formats = (ParamsFormat(), NumpyParamsFormat(), ArrayFormat())
 
     def __init__(self, params: Any = None, trainer: Any = None, **kwargs: Any) -> None:
         objects = functools.partial(broadcast_object, name="state.sync(): objects")
@@ -98,17 +99,18 @@ class _Parameters(VariablesHandler):
 
     def write(self, variables: Sequence[Any], arrays: Sequence[Any]) -> None:
         for variable, array in zip(variables, arrays, strict=True):
-            if isinstance(variable, mx.gluon.Parameter):
-                variable.set_data(mx.nd.array(array, dtype=array.dtype))
-            else:
-                variable[:] = array
+            for target in variable.list_data() if isinstance(variable, mx.gluon.Parameter) else [variable]:
+                fill(target, array)
 
     def forget_gradients(self) -> None:
         for variable in self.all_variables():
             _forget_gradient(variable)
 
     def contents(self) -> list[Any]:
-        return [mx.nd.array(array, dtype=array.dtype) for array in super().contents()]
+        is_of_numpy = any(isinstance(_array(each), mx.np.ndarray) for each in self.all_variables())
+        array_of = mx.np.array if is_of_numpy else mx.nd.array
+        with mx.util.np_shape(True):  # there may be some without dimensions
+            return [array_of(array, dtype=array.dtype) for array in super().contents()]
 
     def load(self, contents: Any) -> None:
         super().load([array.asnumpy() for array in contents])
@@ -195,9 +197,10 @@ def _forget_gradient(variable: Any) -> None:
     """Of what adds its gradients up (grad_req "add"); others are overwritten by the next backward pass."""
     if isinstance(variable, mx.gluon.Parameter):
         if variable.grad_req == "add":
-            variable.zero_grad()
+            for gradient in variable.list_grad():  # Parameter.zero_grad takes none of mx.np
+                fill(gradient, 0)
     elif variable.grad is not None:
-        variable.grad[:] = 0
+        fill(variable.grad, 0)
 
 
 def _array(variable: Any) -> Any:

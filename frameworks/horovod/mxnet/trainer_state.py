@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
+
 from horovod.mxnet.native import mx
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -39,8 +41,11 @@ def load(trainer: Any, found: dict[str, Any]) -> None:
         )
     for name, value in found["optimizer"].items():
         setattr(optimizer, name, _copied(value))
-    counts = optimizer._all_index_update_counts
-    optimizer._index_update_count = counts.get(0, counts)  # one dictionary under two names
+    # MXNet counts updates by the number of the device, which on this rank may be another one.
+    counts = max(optimizer._all_index_update_counts.values(), key=lambda counted: sum(counted.values()))
+    devices = [context.device_id for context in trainer._contexts]
+    optimizer._all_index_update_counts = {device: dict(counts) for device in devices}
+    optimizer._index_update_count = optimizer._all_index_update_counts[devices[0]]  # under two names
     if optimizer.lr_scheduler is not None and "scheduler" in found:
         vars(optimizer.lr_scheduler).update(_copied(found["scheduler"]))
     for updater in trainer._updaters:
@@ -62,9 +67,14 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _copied(value: Any) -> Any:
     if isinstance(value, mx.nd.NDArray):
-        return value.copy()
+        with mx.util.np_shape(True):
+            return value.copyto(mx.cpu())  # unpickled, it would be on the same device of another rank
     if type(value) in _PLAIN:
         return value
+    if isinstance(value, numpy.generic):  # such as a learning rate that was computed
+        return value.item()
+    if type(value) is numpy.ndarray and not value.dtype.hasobject:
+        return value.copy()
     if type(value) in (list, tuple):
         return type(value)(_copied(item) for item in value)
     if type(value) is dict:
