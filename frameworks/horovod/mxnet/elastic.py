@@ -32,7 +32,7 @@ from horovod.elastic.indices import ElasticIndices
 from horovod.elastic.rate import RateScale, Rule
 from horovod.elastic.variables import VariablesHandler
 from horovod.mxnet import trainer_state
-from horovod.mxnet.functions import broadcast_object, broadcast_parameters, by_number
+from horovod.mxnet.functions import broadcast_object, broadcast_parameters
 from horovod.mxnet.native import mx
 from horovod.mxnet.params_format import NumpyParamsFormat, ParamsFormat
 from horovod.mxnet.tensors import fill
@@ -91,7 +91,7 @@ class _Parameters(VariablesHandler):
     def all_variables(self) -> list[Any]:
         is_block = isinstance(self.value, mx.gluon.Block)
         named = self.value.collect_params() if is_block else self.value
-        return [named[key] for key in sorted(named.keys(), key=by_number)]
+        return [named[key] for key in sorted(named.keys(), key=str)]
 
     def read(self, variables: Sequence[Any]) -> list[Any]:
         with internal_errors():  # of what has been started before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from horovod.mxnet.tensors import NDArray
 
 broadcast_object = byte_objects.objects.broadcast_object
 allgather_object = byte_objects.objects.allgather_object
+
+_NUMBER = re.compile(r"(\d+)")
 
 
 def broadcast_parameters(
@@ -76,16 +79,27 @@ def _problem_with(name: str, value: Any) -> str | None:
     return None
 
 
-def without_number(name: str) -> str:
-    """The name of a parameter as it is on all ranks. Gluon numbers the layers that a process makes."""
-    return re.sub(r"\d+", "#", name)
-
-
-def by_number(name: Any) -> list[str | int]:
-    """A key that sorts names alike on all ranks, also where one has made layers before and has other numbers:
-    as texts, dense10 comes before dense9, but dense2 after dense1.
+@functools.lru_cache(maxsize=64)
+def own_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of parameters as they are on all ranks. Gluon numbers the layers that a process makes, so one
+    that has made others before has other numbers. Which of its kind each is tells where they are sorted
+    otherwise: as texts, dense10 comes before dense9, but dense2 after dense1.
     """
-    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", str(name)))]
+    kinds: dict[str, list[int]] = {}
+    for place in sorted(range(len(names)), key=lambda place: _by_number(names[place])):
+        kinds.setdefault(_NUMBER.sub("#", names[place]), []).append(place)
+    return tuple(
+        name
+        for _, name in sorted(
+            (place, kind if len(places) == 1 else f"{kind} ({count} of {len(places)})")
+            for kind, places in kinds.items()
+            for count, place in enumerate(places, 1)
+        )
+    )
+
+
+def _by_number(name: str) -> list[str | int]:
+    return [int(part) if place % 2 else part for place, part in enumerate(_NUMBER.split(name))]
 
 
 def _in_one_order(key: Any) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from horovod.common.training.presence import Presence
 from horovod.common.training.step_checks import of_steps
 from horovod.common.util import split_list
 from horovod.mxnet.engine import Options
-from horovod.mxnet.functions import without_number
+from horovod.mxnet.functions import own_names
 from horovod.mxnet.operations import overwrite
 from horovod.mxnet.tensors import fill
 
@@ -79,9 +79,10 @@ class GradientAverage:
         """
         if not gradients or not takes_part(self.process_set):
             return batch_size
+        names = own_names(tuple(name for name, _ in weights))
         described = tuple(
-            (number, numpy.dtype(gradient.dtype).name, gradient.shape, without_number(name))
-            for (number, gradient), (name, _) in zip(gradients, weights, strict=True)
+            (number, numpy.dtype(gradient.dtype).name, gradient.shape, name)
+            for (number, gradient), name in zip(gradients, names, strict=True)
         )
         self._agree(described)
         self._check(described, [gradient for _, gradient in gradients], weights)

@@ -8,7 +8,7 @@ from typing import Any
 from horovod.common.collective.compression import Compressor, NoneCompressor
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training.gradient_options import GradientSettings, takes_part
-from horovod.mxnet.functions import broadcast_parameters, by_number
+from horovod.mxnet.functions import broadcast_parameters
 from horovod.mxnet.gradient_average import GradientAverage
 from horovod.mxnet.native import mx
 from horovod.mxnet.tensors import fill
@@ -115,11 +115,12 @@ class DistributedTrainer(mx.gluon.Trainer):
     """A ``gluon.Trainer`` whose ``step(batch_size)`` first averages the gradients of all ranks, in place;
     ``batch_size`` is that of one rank.
 
-    In the first ``step`` the ranks compare types, shapes and names of the gradients, by place and without the
-    numbers in the names, and these arguments: TensorMismatchError on every rank where they differ.
+    In the first ``step`` the ranks compare types, shapes and names of the gradients, by place, and these
+    arguments: TensorMismatchError on every rank where they differ. Numbers in names may differ, unless
+    they sort otherwise.
 
     Args:
-        params: ``net.collect_params()``, or a list of parameters. They are sorted by name.
+        params: ``net.collect_params()``, or a list of parameters, which is sorted by name.
         optimizer: By name, or an ``mxnet.optimizer.Optimizer``.
         optimizer_params: Its arguments, where it is given by name.
         compression: How gradients travel.
@@ -165,9 +166,7 @@ class DistributedTrainer(mx.gluon.Trainer):
                 "hvd.DistributedTrainer(params, 'sgd', {'learning_rate': 0.1})."
             )
         if isinstance(params, (list, tuple)) and all(isinstance(one, mx.gluon.Parameter) for one in params):
-            params = sorted(params, key=lambda parameter: by_number(parameter.name))
-        elif isinstance(params, (dict, mx.gluon.ParameterDict)):  # which gluon would sort as texts
-            params = [params[key] for key in sorted(params.keys(), key=by_number)]
+            params = sorted(params, key=lambda parameter: parameter.name)
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         for parameter in self._params:
             _check_parameter(parameter)
