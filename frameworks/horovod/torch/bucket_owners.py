@@ -54,12 +54,15 @@ def _hold_one(owner: GradientReducer) -> None:
 
 
 def release(owner: GradientReducer) -> None:
-    """For an optimizer that is gone: otherwise the parameters would go on reporting to it."""
-    if owner in owners:
-        owners.remove(owner)
+    """For an optimizer that is gone: otherwise the parameters would go on reporting to it. It keeps what it
+    has made and others step with, whose passes it goes on to count.
+    """
+    if owner not in owners:
+        return
+    owners.remove(owner)
     for bucket in owner.buckets:
         _leave(bucket)
-    owner.buckets.clear()
+    owner.buckets[:] = [bucket for bucket in owner.buckets if bucket.users and bucket.reducer is owner]
 
 
 def retire(owner: GradientReducer, bucket: Bucket) -> None:
@@ -110,6 +113,7 @@ def _follow(older: GradientReducer, newer: GradientReducer, buckets: list[Bucket
     if _way_of(older) != _way_of(newer):
         older.detached = True
         release(older)
+        older.buckets.clear()
         return
     for empty in [bucket for bucket in older.buckets if not bucket.members]:
         older.buckets.remove(empty)

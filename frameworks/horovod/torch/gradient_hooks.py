@@ -128,7 +128,8 @@ class GradientHook(Variable[torch.Tensor]):
     def start_sparse(self, name: str) -> Callable[[], None]:
         """See ``Travelling``."""
         reductions = self.bucket.reducer.reductions
-        before, gradient = self.parameter.grad, self._sparse_gradient()
+        before = self.parameter.grad if self.sent is None else self.sent  # dropped since, perhaps
+        gradient = self._sparse(before)
         finish = ops.sparse_allreduce_async(gradient, name, reductions.op, reductions.process_set)
 
         def wait() -> None:
@@ -141,15 +142,16 @@ class GradientHook(Variable[torch.Tensor]):
     def make_sparse(self) -> None:
         """See ``Variable``."""
         if self.parameter.grad is not None:
-            self.parameter.grad = self._sparse_gradient()
+            self.parameter.grad = self._sparse(self.parameter.grad)
 
     def drop_gradient(self) -> None:
         """See ``Variable``."""
         self.parameter.grad = None
 
-    def _sparse_gradient(self) -> torch.Tensor:
-        """The parameter's gradient, made sparse (rows of the first dimension) where it is dense or absent."""
-        gradient = self.parameter.grad
+    def _sparse(self, gradient: torch.Tensor | None) -> torch.Tensor:
+        """A gradient of the parameter, made sparse (rows of the first dimension) where it is dense or
+        absent.
+        """
         if gradient is None or self.filled:
             self.filled = True
             parameter = self.parameter

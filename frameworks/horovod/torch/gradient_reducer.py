@@ -138,6 +138,8 @@ class GradientReducer(Reducer[torch.Tensor]):
                 self.take_back_zeros(buckets, missing)
         finally:
             self.end_step()
+            for maker in makers_of(self.buckets) - {*owners}:  # gone: nobody else ends its steps
+                maker.end_step()
             if shared or self._rounds_seen:
                 self._note_rounds()
         refusal, self.refusal = self.refusal, None
@@ -166,7 +168,9 @@ class GradientReducer(Reducer[torch.Tensor]):
             hook.remove()
         self._outer.clear()
         over = torch._C._current_graph_task_id()  # other threads may be in passes of their own
-        ending = [owner for owner in list(owners) if owner.stage is IN_PASS and owner._pass == over]
+        # This one may be gone already, and others step with its buckets.
+        known = dict.fromkeys((*owners, self))
+        ending = [owner for owner in known if owner.stage is IN_PASS and owner._pass == over]
         for _ in in_rounds([owner._pass_is_over for owner in ending]):
             pass
 

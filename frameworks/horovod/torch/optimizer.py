@@ -26,9 +26,17 @@ from horovod.torch.compiling import methods_outside_of_graphs
 from horovod.torch.compression import Compression
 from horovod.torch.gradient_reducer import GradientReducer
 from horovod.torch.operations import ops
+from horovod.torch.reduced_once import ReducedOnce
 from horovod.torch.step_checks import watch_steps
 from horovod.torch.step_methods import makes_state_only, waiting_methods, without_hooks
-from horovod.torch.wrapping import NamedParameters, WrappedOptimizer, settings_of_copy, subclass_of, weakly
+from horovod.torch.wrapping import (
+    NamedParameters,
+    WrappedOptimizer,
+    present_parameters,
+    settings_of_copy,
+    subclass_of,
+    weakly,
+)
 
 
 class _Reduced(enum.Enum):
@@ -67,6 +75,7 @@ class _DistributedOptimizer(WrappedOptimizer):
     def _begin_step(self) -> None:
         self._reduced = _Reduced.NOT_YET
         self._asked = False  # by GradScaler, after which it makes the step or leaves it out
+        self._once = ReducedOnce()
 
     @property
     def _buckets(self) -> list[Bucket]:
@@ -121,7 +130,10 @@ class _DistributedOptimizer(WrappedOptimizer):
 
     def _finish_in_backward(self) -> None:
         if self._should_synchronize:
+            self._once.check()
             self._synchronize_itself()
+            if self._reducer is not None:
+                self._once.note(self._reducer.reductions.op, present_parameters(self.param_groups))
 
     def _synchronize_itself(self) -> None:
         self.synchronize()

@@ -59,6 +59,7 @@ class Watch:
         watched: list[tuple[str, torch.Tensor]],
         checks: StepChecks,
     ) -> None:
+        self._optimizer = weakref.ref(optimizer)
         self._watched = watched
         self._checks = checks
         self._handles: list[Any] = [optimizer.register_step_pre_hook(self._before_step)]
@@ -92,8 +93,12 @@ class Watch:
         self._checks.forget()
         self._checks.before_update()
 
-    def _before_step(self, _: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """The hook; ``arguments`` begin with the optimizer. Returns others in their place, or None."""
+    def _before_step(self, stepping: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """The hook; ``arguments`` begin with the optimizer. Returns others in their place, or None. The
+        wrapped optimizer has the same hooks: its own steps are no steps of the ranks.
+        """
+        if stepping is not self._optimizer():
+            return None
         closure = arguments[1] if len(arguments) > 1 else options.get("closure")
         if closure is None:
             self._before_update()

@@ -206,6 +206,38 @@ def sparse_gradients_in_turns():
     optimizers_of_common_layers_in_turns(False, sparse=True)
 
 
+def dropped_when_the_newer_of_two_optimizers_is_gone():
+    hvd.init()
+    for by_model in (True, False):
+        layers, whole, head = layers_and_optimizer(1)
+        del head
+        for number in range(5):
+            (layers if by_model else whole).zero_grad()
+            backward(layers)
+            if number in (2, 4):
+                whole.step()
+        assert_equal(layers)
+
+
+def first_sparse_gradients_that_all_ranks_drop():
+    """They are news when they are dropped: what the next pass has made by then is no part of them."""
+    hvd.init()
+    for has_head in (False, True):
+        torch.manual_seed(0)
+        layers = nn.ModuleList([nn.Embedding(rows, 2, sparse=True) for rows in (4, 3)])
+        layers.extend([nn.Linear(2, 2)] * has_head)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layers.parameters(), lr=0.0), op=hvd.Sum)
+        for number in range(3):
+            layers.zero_grad()
+            sums = layers[0](torch.tensor([1, 2])) + layers[1](torch.tensor([1, 2]))
+            (layers[2](sums) if has_head else sums).sum().backward()
+            if number > 0:
+                alone = layers[2].weight.sum(0).detach() if has_head else torch.ones(2)
+                optimizer.step()
+                for layer in layers[:2]:
+                    assert torch.allclose(layer.weight.grad.to_dense()[1], hvd.size() * alone)
+
+
 class Training:
     """Refers to itself, so that its optimizer lives until Python finds the garbage."""
 
@@ -258,6 +290,8 @@ def garbage_that_trained_what_is_not_trained_now():
         head_before_whole_in_turns,
         compressed_gradients_in_turns,
         sparse_gradients_in_turns,
+        dropped_when_the_newer_of_two_optimizers_is_gone,
+        first_sparse_gradients_that_all_ranks_drop,
         garbage_after_a_step_left_out,
         garbage_that_trained_what_is_not_trained_now,
     ],

@@ -278,6 +278,23 @@ def test_two_threads_train_a_model_each(run_ranks, op: str) -> None:
     run_ranks(2, ranks_train_in_threads, [op], env=env)
 
 
+def ranks_step_what_was_wrapped() -> None:
+    """On one rank alone, as ``torch.distributed.checkpoint`` does to make the state of an optimizer."""
+    hvd.init()
+    model = _model()
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(inner, named_parameters=model.named_parameters())
+    if hvd.rank() == 0:
+        inner.step()
+    assert _train(model, optimizer, steps=3) == []
+
+
+@pytest.mark.parametrize("every", [0, 2])
+def test_steps_of_the_wrapped_optimizer_are_no_steps_of_the_ranks(run_ranks, every: int) -> None:
+    env = {"HOROVOD_CHECK_PARAMETERS_EVERY": str(every), "HOROVOD_STALL_DEADLOCK_TIME_SECONDS": "5"}
+    run_ranks(2, ranks_step_what_was_wrapped, env=env)
+
+
 def ranks_are_elastic() -> list[list[str]]:
     """What is said in each of two generations."""
     said = []

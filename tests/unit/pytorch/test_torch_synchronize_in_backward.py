@@ -54,6 +54,35 @@ def test_synchronizing_again_after_the_backward_pass(two):
         assert len(two.requests) == 4 * number
 
 
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Sum])
+@pytest.mark.parametrize(
+    "parts", [(slice(None), slice(None)), (slice(1), slice(2, None))], ids=["same", "others"]
+)
+def test_several_backward_passes_of_one_step(two, op, parts):
+    """An average of averages is that of all passes; a sum of sums is something else."""
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    optimizer = wrapped(net, op=op, synchronize_in_backward=True)
+
+    def passes(model, between=lambda: None):
+        for part in parts:
+            between()
+            model[part](torch.ones(1, 3)).sum().backward()
+
+    alone = copy.deepcopy(net)
+    passes(alone)
+    if op == hvd.Average:
+        passes(net)
+        assert torch.allclose(net[0].weight.grad, alone[0].weight.grad)
+    else:
+        with pytest.raises(AssertionError, match=r"reduced by op=hvd\.Sum, which would be reduced once more"):
+            passes(net)
+    optimizer.zero_grad()
+    for to_none in (True, parts[0] != parts[1]):
+        passes(net, lambda to_none=to_none: net.zero_grad(set_to_none=to_none))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def test_synchronizing_in_the_backward_pass_with_checkpoints(two):
     net = nn.Sequential(*[nn.Linear(3, 3) for _ in range(3)])
     optimizer = wrapped(net, synchronize_in_backward=True)

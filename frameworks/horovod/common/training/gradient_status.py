@@ -120,7 +120,8 @@ def check_changed(changed: dict[int, Sequence[str]]) -> None:
             f"The gradient of {shown} was changed between loss.backward() and optimizer.step(), while it was "
             f"being reduced (on {ranks_text(list(changed))}). To clip, unscale or replace gradients, call "
             "optimizer.synchronize() first and optimizer.step() within optimizer.skip_synchronize(), or make "
-            "the optimizer with synchronize_in_backward=True."
+            "the optimizer with synchronize_in_backward=True. If nothing changes it, its memory may be that "
+            "of another parameter's gradient, as it is where the model adds views of both."
         )
 
 

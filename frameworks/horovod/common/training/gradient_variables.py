@@ -20,8 +20,8 @@ _TOO_MANY_PASSES = (
     "add up their losses, make the earlier passes within optimizer.no_sync(), or give "
     "DistributedOptimizer(backward_passes_per_step=...) their number. If the pass before belonged to another "
     "optimizer's step, as in a GAN, drop its gradients by zero_grad() with set_to_none=True. With "
-    "synchronize_in_backward=True each pass is reduced as DistributedDataParallel does it. After a backward "
-    "pass that failed, call optimizer.zero_grad()."
+    "synchronize_in_backward=True each pass is reduced as DistributedDataParallel does it, with "
+    "op=hvd.Average. After a backward pass that failed, call optimizer.zero_grad()."
 )
 
 
