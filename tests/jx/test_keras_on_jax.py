@@ -95,3 +95,44 @@ def ranks_ask_for_what_jax_has_not() -> None:
 
 def test_what_jax_has_not(run_ranks) -> None:
     run_ranks(1, ranks_ask_for_what_jax_has_not, env={"KERAS_BACKEND": "jax"}, timeout=100)
+
+
+def ranks_go_back_within_a_fit():
+    """While Keras trains on JAX, the variables of the model have no values: a commit takes them back."""
+    import keras
+
+    import horovod.keras as hvd
+
+    hvd.init()
+    model = made(keras, seed=1)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.05)), "mse")
+    state = hvd.elastic.KerasState(model, batch=0)
+    x, y = samples(hvd.rank(), hvd.size())
+    failed = []
+
+    class Fail(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if state.batch == 2 and not failed:
+                failed.append(True)
+                raise hvd.HorovodInternalError("made up")
+
+    # The second batch fails after it was made and before it is committed.
+    callbacks = [
+        hvd.elastic.UpdateBatchStateCallback(state),
+        Fail(),
+        hvd.elastic.CommitStateCallback(state),
+    ]
+
+    @hvd.elastic.run
+    def work(state):
+        left = slice(state.batch * 4, None)
+        model.fit(x[left], y[left], 4, verbose=0, shuffle=False, callbacks=callbacks)
+        return int(model.optimizer.iterations), [np.asarray(v.value).tolist() for v in model.weights]
+
+    return work(state)
+
+
+def test_what_was_committed_within_a_fit_comes_back(run_ranks) -> None:
+    first, second = run_ranks(2, ranks_go_back_within_a_fit, env={"KERAS_BACKEND": "jax"}, timeout=100)
+    assert first == second
+    assert first[0] == ROWS // 2 // 4  # each batch was used once

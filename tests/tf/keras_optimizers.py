@@ -37,6 +37,9 @@ class Echo:
     def scale(self, gradient, factor):
         return gradient * factor
 
+    def divided(self, gradient, process_set):
+        return self.scale(gradient, 1 / process_set.size())
+
     def size(self):
         return RANKS
 

@@ -84,6 +84,31 @@ def test_variables(run_ranks, session):
     assert run_ranks(2, rank_syncs_variables, [session], timeout=240) == [[[2.0, 2.0], 1]] * 2
 
 
+def rank_0_comes_to_a_session():
+    """First rank 0 has the state; then another process, with a graph of its own, is rank 0."""
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    values = []
+    for generation in range(2):
+        if generation == 0 or hvd.rank() == 0:
+            with tf.Graph().as_default() as graph:
+                variable = tf.compat.v1.get_variable("weights", initializer=[generation + 1.0 + hvd.rank()])
+                session = tf.compat.v1.Session()
+                session.run(tf.compat.v1.global_variables_initializer())
+                state = hvd.elastic.TensorFlowState(session=session)
+                graph.finalize()  # as a MonitoredSession does
+        state.sync()
+        values.append(session.run(variable).tolist())
+    return values
+
+
+def test_a_rank_comes_to_a_session(run_ranks):
+    assert run_ranks(2, rank_0_comes_to_a_session, timeout=240) == [[[1.0], [1.0]]] * 2
+
+
 def rank_is_not_built(adapter, package):
     hvd, keras = importlib.import_module(adapter), importlib.import_module(package)
     hvd.init()

@@ -203,3 +203,17 @@ def test_loss_scaling_around_is_refused(by_compile):
         model.compile(keras.optimizers.LossScaleOptimizer(ours), "mse")
     with pytest.raises(ValueError, match=r"DistributedOptimizer\(keras.optimizers.LossScaleOptimizer"):
         fit(model)
+
+
+def test_a_graph_that_is_kept_asks_for_the_number_of_ranks(monkeypatch):
+    """Of an elastic job: it divides the gradient of a rank's own variable by those that there are then."""
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    variable = keras.Variable(np.ones(2, "float32"))
+    ours = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    ours.register_local_var(variable)
+    ours.build([variable])
+    step = tf.function(lambda: ours.apply([tf.ones(2)], [variable]))
+    graph = step.get_concrete_function().graph
+    assert [each for each in graph.get_operations() if each.type == "HorovodSize"]
+    step()
+    assert variable.numpy().tolist() == [0.0, 0.0]

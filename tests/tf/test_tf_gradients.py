@@ -187,3 +187,24 @@ def rank_differentiates_while_rank_one_has_joined() -> None:
 
 def test_gradients_while_a_rank_has_joined(run_ranks) -> None:
     run_ranks(3, rank_differentiates_while_rank_one_has_joined)
+
+
+@pytest.mark.parametrize("name", ["reducescatter", "alltoall"])
+def test_a_graph_that_is_kept_asks_for_the_ranks_that_there_are(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """In an elastic job, whose graphs outlast changes of the ranks."""
+    hvd.init()
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+
+    @tf.function
+    def gradient(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(getattr(hvd, name)(x))
+        return tape.gradient(total, x)
+
+    given = tf.ones((4, 2))
+    operations = gradient.get_concrete_function(given).graph.get_operations()
+    assert [each for each in operations if each.type == "HorovodSize"]
+    np.testing.assert_array_equal(gradient(given), given)

@@ -244,3 +244,38 @@ def ranks_scale_losses(adapter, package):
 def test_steps_that_loss_scaling_leaves_out_are_no_errors(request, ranks, packages):
     one, other = request.getfixturevalue(ranks)(2, ranks_scale_losses, packages, env=NONFINITE, timeout=240)
     assert one == other and np.isfinite(one).all() and one != [[1.0], [1.0]]
+
+
+def ranks_of_an_elastic_job():
+    """Rank 1 is another process in the second generation, whose second step is of another shape."""
+    from horovod.common.training import step_checks
+
+    hvd.init()
+    weights = tf.Variable([1.0, 2.0])
+
+    def made():
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(x * weights)
+            tape = hvd.DistributedGradientTape(tape)
+            weights.assign_sub(tape.gradient(loss, [weights])[0])
+
+        return step
+
+    step = made()
+    for rows in (8, 8, 8, 3):  # the last batch of an epoch has fewer rows
+        step(tf.ones((rows, 2)))
+    hvd.shutdown()
+    hvd.init()
+    if hvd.rank() == 1:
+        step_checks._of_steps.clear()
+        step = made()
+    for rows in (8, 3, 8, 3):
+        step(tf.ones((rows, 2)))
+    return weights.numpy().tolist()
+
+
+def test_graphs_that_are_kept_count_steps_as_new_ones_do(run_ranks):
+    one, other = run_ranks(2, ranks_of_an_elastic_job, env={"HOROVOD_ELASTIC": "1"}, timeout=100)
+    assert one == other

@@ -187,3 +187,14 @@ def ranks_fit() -> list[list[float]]:
 def test_training_is_that_of_one_process(run_ranks) -> None:
     results = run_ranks(2, ranks_fit)
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("elastic", ["0", "1"])
+def test_a_graph_of_one_rank_is_for_those_to_come(monkeypatch: pytest.MonkeyPatch, elastic: str) -> None:
+    """In an elastic job, where it is kept."""
+    hvd.init()
+    monkeypatch.setenv("HOROVOD_ELASTIC", elastic)
+    layer = hvd.SyncBatchNormalization()
+    graph = tf.function(lambda x: layer(x, training=True)).get_concrete_function(tf.ones((4, 2))).graph
+    gathers = [each for each in graph.get_operations() if each.type == "HorovodAllgather"]
+    assert bool(gathers) == (elastic == "1")

@@ -83,9 +83,12 @@ class Backend(ABC):
         are returned as they are.
         """
 
-    def scale(self, gradient: Any, factor: float) -> Any:
-        """The gradient, which may be sparse, times ``factor``."""
-        return gradient * factor
+    def divided(self, gradient: Any, process_set: ProcessSet) -> Any:
+        """The gradient, which may be sparse, divided by the number of ranks of the set: of those that there
+        are when it is computed.
+        """
+        size = process_set.size() or 1
+        return gradient if size == 1 else gradient * (1.0 / size)
 
     @abstractmethod
     def broadcast_variables(

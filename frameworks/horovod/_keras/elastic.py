@@ -75,6 +75,8 @@ class ModelState(HandlerState):
         **kwargs: further attributes, such as ``epoch=0, batch=0``.
     """
 
+    model: Any
+
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         self._make_model = functools.partial(ModelHandler, broadcast=self._broadcast)
         self._make_optimizer = functools.partial(OptimizerHandler, broadcast=self._broadcast)

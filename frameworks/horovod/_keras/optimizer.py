@@ -70,8 +70,7 @@ class DistributedKerasOptimizer(SchedulesByPass):
         process_set = settings.process_set
         if not settings.scale_local_gradients or not process_set.included():
             return gradient
-        size = process_set.size() or 1
-        return gradient if size == 1 else self._plan.backend.scale(gradient, 1.0 / size)
+        return self._plan.backend.divided(gradient, process_set)
 
     def __reduce__(self) -> Any:
         base: Any = type(self).__bases__[1]

@@ -153,3 +153,4 @@ class ElasticBatches:
             state_dict: of ``state_dict``.
         """
         self.epoch, self.step = int(state_dict["epoch"]), int(state_dict["step"])
+        self.reset()  # they may have been made before hvd.init()

@@ -1,5 +1,5 @@
-"""Training with the package ``keras``, on TensorFlow or torch, that goes on when workers are lost and when
-workers come. See ``horovod.tensorflow.keras.elastic`` for an example.
+"""Training with the package ``keras``, on TensorFlow, torch or JAX, that goes on when workers are lost and
+when workers come. See ``horovod.tensorflow.keras.elastic`` for an example.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class KerasState(ModelState):
     """
 
     def _settle(self) -> None:
-        _backend.settle()
+        with _backend.internal_errors():
+            _backend.give_back(self.model)  # within a fit on JAX, its variables are empty
+            _backend.settle()
 
     def _broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
         with _backend.internal_errors():

@@ -15,6 +15,7 @@ from horovod.common.collective.compression import resolve_plain_compression
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.training.agreement import agree_on_gradients, described, own_name
 from horovod.common.training.gradient_options import cut_into_groups, group_name, takes_part
+from horovod.jax import internals
 
 
 class JaxBackend(Backend):
@@ -75,6 +76,10 @@ class JaxBackend(Backend):
     def internal_errors(self) -> contextlib.AbstractContextManager[None]:
         """See ``Backend``."""
         return hvd.elastic.internal_errors()
+
+    def settle(self) -> None:
+        """See ``Backend``."""
+        internals.wait_for_programs()
 
     def give_back(self, model: Any) -> None:
         """See ``Backend``."""

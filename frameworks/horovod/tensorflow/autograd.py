@@ -15,7 +15,7 @@ from horovod.common.collective.gradients import (
     nonlinear_gradients,
     scatter_factor,
 )
-from horovod.common.process_sets import ProcessSet, registered
+from horovod.common.process_sets import ProcessSet, global_process_set, registered
 from horovod.tensorflow.graph import equals
 from horovod.tensorflow.mpi_ops import (
     _allreduce,
@@ -25,6 +25,7 @@ from horovod.tensorflow.mpi_ops import (
     factor_of,
     grouped_allgather,
 )
+from horovod.tensorflow.reductions import size_of
 from horovod.tensorflow.topology import rank_op
 
 
@@ -109,7 +110,7 @@ def _alltoall_gradient(op: Any, gradient: tf.Tensor, _: Any) -> tuple[tf.Tensor,
     """
     process_set = _process_set(op)
     shape = tf.shape(op.inputs[0])
-    size = process_set.size() or 1
+    size = size_of(process_set, tf.int32)
     given = op.inputs[1]
     sent = tf.cond(tf.size(given) > 0, lambda: given, lambda: tf.fill([size], shape[0] // size))
     returned, counts = alltoall(gradient, op.outputs[1], process_set=process_set)
@@ -127,12 +128,14 @@ def _grouped_reducescatter_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.T
     to Average, the size of the set).
     """
     reduction, process_set = _reduction(op), _process_set(op)
-    size = process_set.size() or 1
+    size = size_of(process_set, tf.int32)
     factors = reduction["prescale_factor"], reduction["postscale_factor"]
-    factor = scatter_factor(reduction["op"], process_set, *factors)
-    scaled = [gradient * tf.constant(factor, gradient.dtype) for gradient in gradients]
+    number = scatter_factor(reduction["op"], process_set, *factors, tf.cast(size, tf.float64))
+    factor = tf.convert_to_tensor(number, tf.float64)
+    scaled = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
     gathered = grouped_allgather(scaled, process_set=process_set)
-    position = tf.constant([process_set.rank() or 0])
+    is_global = process_set is global_process_set  # only its ranks change
+    position = tf.reshape(rank_op() if is_global else process_set.rank() or 0, [1])
     here = allgather(position, process_set=process_set)
     return [
         _with_rows_of_joined(tensor, here, tf.shape(given), size)
@@ -140,7 +143,7 @@ def _grouped_reducescatter_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.T
     ]
 
 
-def _with_rows_of_joined(gathered: tf.Tensor, here: tf.Tensor, shape: tf.Tensor, size: int) -> tf.Tensor:
+def _with_rows_of_joined(gathered: tf.Tensor, here: tf.Tensor, shape: tf.Tensor, size: Any) -> tf.Tensor:
     """Zeros where the rows of ranks would be that have joined: these have dropped their parts."""
     parts = shape[0] // size + tf.cast(tf.range(size) < shape[0] % size, tf.int32)
     present = tf.reduce_any(tf.equal(tf.range(size)[:, tf.newaxis], here[tf.newaxis]), axis=1)

@@ -64,7 +64,6 @@ class _Variables(VariablesHandler):
 
     def __init__(self, value: list[Any], session: Any) -> None:
         self._session = session
-        self._broadcasting: dict[int, Any] = {}  # the operation, by root rank
         super().__init__(value)
 
     def all_variables(self) -> list[Any]:
@@ -76,11 +75,13 @@ class _Variables(VariablesHandler):
         return [variable.numpy() for variable in variables]
 
     def write(self, variables: Sequence[Any], arrays: Sequence[Any]) -> None:
-        for variable, array in zip(variables, arrays, strict=True):
-            if self._session is not None:
-                variable.load(array, self._session)
-            else:
+        if self._session is None:
+            for variable, array in zip(variables, arrays, strict=True):
                 variable.assign(array)
+            return
+        with self._session.graph.as_default():  # the program may have left it
+            for variable, array in zip(variables, arrays, strict=True):
+                variable.load(array, self._session)
 
     def forget_gradients(self) -> None:
         forget_passes(self._session)
@@ -89,10 +90,12 @@ class _Variables(VariablesHandler):
         if self._session is None:
             broadcast(variables, root_rank)
             return
-        with self._session.graph.as_default(), internal_errors():
-            if root_rank not in self._broadcasting:
-                self._broadcasting[root_rank] = broadcast_variables(variables, root_rank)
-            self._session.run(self._broadcasting[root_rank])
+        # By no operation of the graph: its name would tell what this rank has added before, which a rank
+        # that has just come has not; and the graph may be finalized.
+        arrays = self.read(variables) if rank() == root_rank else None
+        arrays = byte_objects.objects.broadcast_object(arrays, root_rank, name="state.sync(): variables")
+        if rank() != root_rank:
+            self.write(variables, arrays)
 
     def title(self) -> str:
         return "list of variables"

@@ -15,7 +15,7 @@ from horovod.common.process_sets import ProcessSet, check_process_set, global_pr
 from horovod.common.reduce_ops import OP_NAMES, Average, Sum, resolve_op
 from horovod.tensorflow import mpi_ops
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.graph import as_written
+from horovod.tensorflow.graph import as_written, is_compiled_by_xla
 
 __all__ = ["allreduce", "grouped_allreduce", "grouped_reducescatter", "reducescatter"]
 
@@ -200,9 +200,11 @@ def on_device(device: str) -> Any:
 
 
 def size_of(process_set: ProcessSet, dtype: tf.DType) -> Any:
-    """How many ranks the set has, for use in a graph: asked for at each run where ranks may come and go."""
+    """How many ranks the set has, for use in a graph: asked for at each run where ranks may come and go, but
+    in what XLA compiles.
+    """
     number = check_process_set(process_set)
-    if os.environ.get("HOROVOD_ELASTIC") == "1":
+    if os.environ.get("HOROVOD_ELASTIC") == "1" and not is_compiled_by_xla():
         return tf.cast(mpi_ops.size_op(number), dtype)
     return tf.constant(process_set.size(), dtype)
 

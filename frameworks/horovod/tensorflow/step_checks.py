@@ -45,7 +45,8 @@ def checked(
         remedy: what to add where the ranks' variables differ.
     """
     eagerly = tf.executing_eagerly()
-    checks = of_steps(process_set, subject, key, remedy)
+    outlasts_job = not eagerly and not at_construction()
+    checks = of_steps(process_set, subject, key, remedy, outlasts_job)
     if checks is None:
         return list(gradients)
     present = [index for index, gradient in enumerate(gradients) if gradient is not None]
@@ -55,7 +56,7 @@ def checked(
     if not eagerly:
         if not checks.nonfinite and checks.every == 0 and _are_equal_now(checks, shared):
             return list(gradients)
-        checks = of_steps(process_set, _numbered(subject), key, remedy) or checks
+        checks = of_steps(process_set, _numbered(subject), key, remedy, outlasts_job) or checks
     step = _Step(checks, [_name(variables[i]) for i in present], shared)
     codes = [_code(gradients[index]) for index in present] if checks.nonfinite and finite else []
     if eagerly:

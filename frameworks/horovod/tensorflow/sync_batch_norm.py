@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from horovod.common.process_sets import ProcessSet, global_process_set, with_ranks
 from horovod.common.reduce_ops import Sum
+from horovod.common.training.agreement import at_construction
 from horovod.tensorflow.mpi_ops import _allreduce, allgather
 from horovod.tensorflow.topology import rank_op
 
@@ -48,6 +49,12 @@ class _OverAllRanks:
     def from_config(cls, config: dict[str, Any]) -> Any:
         """A layer with these arguments, on the registered process set of the ranks that they say."""
         return cls(**{**config, "process_set": with_ranks(config.get("process_set"))})
+
+    def _is_alone(self) -> bool:
+        """Whether this rank has nobody to normalise with. In an elastic job others may come, and a function
+        that was traced before they did is kept.
+        """
+        return self.process_set.size() == 1 and at_construction()
 
     def _moments_of_all(
         self, inputs: tf.Tensor, axes: list[int], keep_dims: bool, mask: tf.Tensor | None
@@ -117,7 +124,7 @@ def _layer_class() -> type:
 def _for_keras_3(base: type) -> type:
     class SyncBatchNormalization(_OverAllRanks, base):
         def _moments(self, inputs: tf.Tensor, mask: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-            if self.process_set.size() == 1:
+            if self._is_alone():
                 return super()._moments(inputs, mask)
             return self._moments_of_all(inputs, self._reduction_axes, False, mask)
 
@@ -135,7 +142,7 @@ def _for_keras_2(base: type) -> type:
             keep_dims: bool,
             mask: tf.Tensor | None = None,
         ) -> tuple[tf.Tensor, tf.Tensor]:
-            if self.process_set.size() == 1:
+            if self._is_alone():
                 return super()._moments(inputs, reduction_axes, keep_dims, mask=mask)
             return self._moments_of_all(inputs, reduction_axes, keep_dims, mask)
 

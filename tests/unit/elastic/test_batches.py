@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horovod.common import basics
 from horovod.elastic.batches import ElasticBatches, parts_of, passes_for, split
 from horovod.elastic.rate import RateScale
 from horovod.torch.elastic import TorchState
@@ -117,6 +118,17 @@ def test_sizes_are_positive(bad: dict[str, int]) -> None:
         ElasticBatches(5, **bad)
     with pytest.raises(ValueError, match="samples is at least 1"):
         ElasticBatches([], 2)
+
+
+def test_made_before_init_they_are_of_the_ranks_that_there_are_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spare has all ready before it waits in init; then it gets the state of the others."""
+    early, other = ElasticBatches(8, 4, largest=1), ElasticBatches(8, 4, largest=1)
+    for name, value in (("is_initialized", True), ("rank", 1), ("size", 2)):
+        monkeypatch.setattr(basics, name, lambda value=value: value)
+    late = ElasticBatches(8, 4, largest=1)
+    early.load_state_dict(other.state_dict())
+    assert list(early.parts()) == list(late.parts())
+    assert early.passes == late.passes == 2
 
 
 def test_a_state_of_torch_tells_them_of_new_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

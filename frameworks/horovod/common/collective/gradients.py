@@ -294,12 +294,14 @@ def _starts(counts: Sequence[int]) -> list[int]:
     return [0, *itertools.accumulate(counts)][:-1]
 
 
-def scatter_factor(op: int, process_set: ProcessSet, prescale: float, postscale: float) -> float:
+def scatter_factor(
+    op: int, process_set: ProcessSet, prescale: float, postscale: float, size: Any = None
+) -> Any:
     """What the gathered gradients of a reducescatter are multiplied by; see ``gradient_op``. ValueError for
-    a reduction without a gradient.
+    a reduction without a gradient. ``size``: of the set, where it is a tensor.
     """
     if op not in (Average, Sum):
         raise ValueError(f"reducescatter has a gradient for Average and Sum, not for {OP_NAMES[op]}.")
-    size = process_set.size() or 1
+    size = process_set.size() or 1 if size is None else size
     of_one_process = 1 / size if _of_one_process() else 1
     return prescale * postscale * (size if op == Sum else 1) * of_one_process

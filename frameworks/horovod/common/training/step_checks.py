@@ -207,15 +207,19 @@ class Difference(NamedTuple):
 _of_steps: weakref.WeakKeyDictionary[ProcessSet, dict[Hashable, StepChecks]] = weakref.WeakKeyDictionary()
 
 
-def of_steps(process_set: ProcessSet, subject: str, key: Hashable, remedy: str) -> StepChecks | None:
+def of_steps(
+    process_set: ProcessSet, subject: str, key: Hashable, remedy: str, outlasts_job: bool = False
+) -> StepChecks | None:
     """The checks of a training that describes itself anew in each step, by ``subject`` and ``key``, which are
-    equal on all ranks. None where there are none to make. ``remedy``: see ``StepChecks``.
+    equal on all ranks. None where there are none to make. ``remedy``: see ``StepChecks``. ``outlasts_job``:
+    what makes them is used in later jobs, too, as a graph is in an elastic job: it makes those that are over
+    in this one.
     """
     known = _of_steps.setdefault(process_set, {})
     found = known.get((subject, key))
     if found is None:
         found = known[subject, key] = StepChecks(process_set, label=lambda: subject, remedy=remedy)
-    return None if found.is_over else found
+    return None if found.is_over and not (outlasts_job and found.first) else found
 
 
 def _nonfinite_text(step: int, found: dict[int, tuple[str, str]]) -> str:

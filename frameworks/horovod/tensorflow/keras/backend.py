@@ -17,6 +17,7 @@ from horovod._keras.optimizer import is_keras_3, keras_of, package_of
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.gradient_reduction import GradientReducer
 from horovod.tensorflow.keras import keras2_optimizer
+from horovod.tensorflow.reductions import size_of
 from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization  # noqa: F401  # to Keras by name
 
 
@@ -48,11 +49,12 @@ class TensorFlowBackend(Backend):
         """See ``Backend``."""
         return _reducer(plan)(gradients, variables)
 
-    def scale(self, gradient: Any, factor: float) -> Any:
+    def divided(self, gradient: Any, process_set: ProcessSet) -> Any:
         """See ``Backend``."""
         if isinstance(gradient, tf.IndexedSlices):
-            return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
-        return gradient * factor
+            values = self.divided(gradient.values, process_set)
+            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        return gradient / size_of(process_set, gradient.dtype)
 
     def broadcast_variables(
         self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
