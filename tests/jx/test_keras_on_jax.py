@@ -136,3 +136,43 @@ def test_what_was_committed_within_a_fit_comes_back(run_ranks) -> None:
     first, second = run_ranks(2, ranks_go_back_within_a_fit, env={"KERAS_BACKEND": "jax"}, timeout=100)
     assert first == second
     assert first[0] == ROWS // 2 // 4  # each batch was used once
+
+
+def ranks_fail_in_an_evaluation():
+    """Keras then keeps what it has evaluated, which is older than what comes back."""
+    import keras
+
+    import horovod.keras as hvd
+
+    hvd.init()
+    model = made(keras, seed=1)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)), "mse")
+    state = hvd.elastic.KerasState(model, batch=0)
+    x, y = samples(hvd.rank(), hvd.size())
+    found = []
+
+    class Fail(keras.callbacks.Callback):
+        def on_test_batch_end(self, batch, logs=None):
+            if len(found) == 2:
+                raise hvd.HorovodInternalError("made up")
+
+    @hvd.elastic.run
+    def work(state):
+        found.append([np.asarray(v.value).tolist() for v in model.weights])
+        while state.batch < 2:
+            model.fit(x[:4], y[:4], 4, verbose=0)
+            state.batch += 1
+            if state.batch == 1:
+                state.commit()
+                found.append([np.asarray(v.value).tolist() for v in model.weights])
+        model.evaluate(x, y, 4, verbose=0, callbacks=[Fail()])
+
+    work(state)
+    return found
+
+
+def test_what_an_evaluation_has_kept_does_not_come_back(run_ranks) -> None:
+    first, second = run_ranks(2, ranks_fail_in_an_evaluation, env={"KERAS_BACKEND": "jax"}, timeout=100)
+    assert first == second
+    _, committed, restored = first
+    assert restored == committed

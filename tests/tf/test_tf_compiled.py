@@ -162,3 +162,25 @@ step(tf.ones(4))
 def test_ctrl_c_ends_a_compiled_step(tmp_path: Path) -> None:
     done = interrupted(WAITS, tmp_path / "program.py", 15)
     assert done.returncode == 130, done.output
+
+
+def ranks_train_in_an_elastic_job() -> list[float]:
+    """Without XLA first, so that the comparison of the first step is over, then with it."""
+    hvd.init()
+    variable = tf.Variable([1.0, 2.0])
+
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(variable * variable) * (1.0 + hvd.rank())
+        variable.assign_sub(0.1 * hvd.DistributedGradientTape(tape).gradient(loss, [variable])[0])
+
+    for function in (tf.function(step), compiled(step)):
+        for _ in range(2):
+            function()
+    return variable.numpy().tolist()
+
+
+def test_a_training_of_an_elastic_job(run_ranks) -> None:
+    found = run_ranks(2, ranks_train_in_an_elastic_job, env={"HOROVOD_ELASTIC": "1"}, timeout=100)
+    assert found[0] == found[1]
+    assert np.allclose(found[0], [0.7**4, 2 * 0.7**4])

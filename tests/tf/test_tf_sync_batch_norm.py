@@ -198,3 +198,16 @@ def test_a_graph_of_one_rank_is_for_those_to_come(monkeypatch: pytest.MonkeyPatc
     graph = tf.function(lambda x: layer(x, training=True)).get_concrete_function(tf.ones((4, 2))).graph
     gathers = [each for each in graph.get_operations() if each.type == "HorovodAllgather"]
     assert bool(gathers) == (elastic == "1")
+
+
+def ranks_normalize_beside_a_set_of_one() -> None:
+    """No rank can come to a process set, so who is outside of it normalises alone, as ever."""
+    alone = hvd.ProcessSet([0])
+    hvd.init(process_sets=[alone])
+    own = hvd.SyncBatchNormalization(process_set=alone)
+    batch = tf.random.normal((4, 2)) * (1.0 + hvd.rank())
+    np.testing.assert_allclose(own(batch, training=True), plain()(batch, training=True), rtol=1e-5, atol=1e-5)
+
+
+def test_a_set_of_one_rank_in_an_elastic_job(run_ranks) -> None:
+    run_ranks(2, ranks_normalize_beside_a_set_of_one, env={"HOROVOD_ELASTIC": "1"})

@@ -133,6 +133,9 @@ class Backend(ABC):
         what is assigned to them counts.
         """
 
+    def forget_passes(self, model: Any) -> None:  # noqa: B027 - most have nothing to do
+        """What a training or an evaluation that has failed keeps of a model counts no longer."""
+
     def mean(self, values: Mapping[str, float]) -> dict[str, float]:
         """The average of each number over the ranks, sorted by name, for logs. ValueError on every rank when
         the ranks do not have the same names.

@@ -31,6 +31,11 @@ class KerasState(ModelState):
         **kwargs: further attributes, such as ``epoch=0, batch=0``.
     """
 
+    def restore(self) -> None:
+        """See ``State``."""
+        _backend.forget_passes(self.model)  # an evaluate that has failed would give it back in `sync`
+        super().restore()
+
     def _settle(self) -> None:
         with _backend.internal_errors():
             _backend.give_back(self.model)  # within a fit on JAX, its variables are empty

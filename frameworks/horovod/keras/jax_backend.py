@@ -87,5 +87,10 @@ class JaxBackend(Backend):
         if sync is not None:
             sync()
 
+    def forget_passes(self, model: Any) -> None:
+        """See ``Backend``."""
+        if getattr(model, "_jax_state", None):
+            model._jax_state, model._jax_state_synced = None, True
+
 
 backend = JaxBackend()

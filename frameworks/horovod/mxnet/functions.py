@@ -79,7 +79,7 @@ def _problem_with(name: str, value: Any) -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=4096)  # a Module asks for one name at a time
 def own_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of parameters as they are on all ranks. Gluon numbers the layers that a process makes, so one
     that has made others before has other numbers. Which of its kind each is tells where they are sorted

@@ -17,7 +17,7 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet
 from horovod.common.training.agreement import at_construction
 from horovod.common.training.step_checks import Difference, StepChecks, of_steps
-from horovod.tensorflow.graph import tf_variable
+from horovod.tensorflow.graph import is_compiled_by_xla, tf_variable
 
 _FINITE, _NAN, _INF = range(3)
 _KINDS = {_NAN: "NaN", _INF: "Inf"}
@@ -56,6 +56,8 @@ def checked(
     if not eagerly:
         if not checks.nonfinite and checks.every == 0 and _are_equal_now(checks, shared):
             return list(gradients)
+        if not checks.nonfinite and checks.every == 0 and is_compiled_by_xla():
+            return list(gradients)  # XLA calls no functions of Python
         checks = of_steps(process_set, _numbered(subject), key, remedy, outlasts_job) or checks
     step = _Step(checks, [_name(variables[i]) for i in present], shared)
     codes = [_code(gradients[index]) for index in present] if checks.nonfinite and finite else []

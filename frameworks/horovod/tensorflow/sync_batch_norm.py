@@ -15,6 +15,7 @@ import tensorflow as tf
 from horovod.common.process_sets import ProcessSet, global_process_set, with_ranks
 from horovod.common.reduce_ops import Sum
 from horovod.common.training.agreement import at_construction
+from horovod.tensorflow.graph import is_compiled_by_xla
 from horovod.tensorflow.mpi_ops import _allreduce, allgather
 from horovod.tensorflow.topology import rank_op
 
@@ -54,7 +55,8 @@ class _OverAllRanks:
         """Whether this rank has nobody to normalise with. In an elastic job others may come, and a function
         that was traced before they did is kept.
         """
-        return self.process_set.size() == 1 and at_construction()
+        may_grow = self.process_set is global_process_set and not at_construction()
+        return self.process_set.size() == 1 and (not may_grow or is_compiled_by_xla())
 
     def _moments_of_all(
         self, inputs: tf.Tensor, axes: list[int], keep_dims: bool, mask: tf.Tensor | None

@@ -16,7 +16,7 @@ from horovod.common.process_sets import check_process_set
 from horovod.common.set_agreement import exchange
 from horovod.common.training.agreement import Agreement, at_construction
 from horovod.common.training.differences import Facts
-from horovod.common.training.gradient_buckets import EMPTY, Bucket, cut_into_buckets
+from horovod.common.training.gradient_buckets import EMPTY, PENDING, Bucket, cut_into_buckets
 from horovod.common.training.gradient_options import GradientSettings, Groups, group_name
 from horovod.common.training.gradient_reducer import Reducer, makers_of
 from horovod.common.training.gradient_reductions import GradientReductions
@@ -173,6 +173,12 @@ class GradientReducer(Reducer[torch.Tensor]):
         ending = [owner for owner in known if owner.stage is IN_PASS and owner._pass == over]
         for _ in in_rounds([owner._pass_is_over for owner in ending]):
             pass
+        for owner in list(owners):  # whose gradients are due in the buckets of others, which do not wait
+            if owner not in ending and owner._finish is not None and owner._waits_for(ending):
+                owner._finish()
+
+    def _waits_for(self, makers: list[GradientReducer]) -> bool:
+        return any(bucket.reducer in makers and bucket.stage in PENDING for bucket in self.buckets)
 
     def _pass_is_over(self) -> bool:
         """Called in the order in which the optimizers were made: the ranks may have had their gradients in

@@ -32,7 +32,6 @@ from horovod.torch.step_methods import makes_state_only, waiting_methods, withou
 from horovod.torch.wrapping import (
     NamedParameters,
     WrappedOptimizer,
-    present_parameters,
     settings_of_copy,
     subclass_of,
     weakly,
@@ -133,7 +132,7 @@ class _DistributedOptimizer(WrappedOptimizer):
             self._once.check()
             self._synchronize_itself()
             if self._reducer is not None:
-                self._once.note(self._reducer.reductions.op, present_parameters(self.param_groups))
+                self._once.note(self._reducer.reductions.op, self._buckets)
 
     def _synchronize_itself(self) -> None:
         self.synchronize()

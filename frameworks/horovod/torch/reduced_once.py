@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import torch
 
 from horovod.common.reduce_ops import OP_NAMES, Product, Sum
+from horovod.common.training.gradient_buckets import Bucket
+from horovod.common.training.gradient_variables import Variable
 
 
 class ReducedOnce:
@@ -14,19 +16,26 @@ class ReducedOnce:
 
     def __init__(self) -> None:
         self._op = Sum
-        self._reduced: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # parameter, gradient, its version
+        # The gradient of each, its version, and how often it had been made.
+        self._reduced: list[tuple[Variable, torch.Tensor, int, int]] = []
 
-    def note(self, op: int, parameters: Iterable[torch.Tensor]) -> None:
-        """A backward pass is over, and the gradients of the parameters are reduced."""
+    def note(self, op: int, buckets: Iterable[Bucket]) -> None:
+        """A backward pass is over, and the gradients of the buckets are reduced."""
         if op in (Sum, Product):
             self._op = op
-            self._reduced = [(p, p.grad, p.grad._version) for p in parameters if p.grad is not None]
+            members = [each for bucket in buckets for each in bucket.members]
+            self._reduced = [
+                (each, gradient, gradient._version, each.made)
+                for each in members
+                if (gradient := each.parameter.grad) is not None
+            ]
 
     def check(self) -> None:
         """Raises AssertionError if another backward pass would have them reduced again."""
-        # Zeros that the program has written before the pass are a version more.
+        # Each pass is a version. Zeros that the program has written before are one more.
         if any(
-            p.grad is gradient and gradient._version <= version + 1 for p, gradient, version in self._reduced
+            each.parameter.grad is gradient and gradient._version - version <= each.made - made
+            for each, gradient, version, made in self._reduced
         ):
             name = OP_NAMES[self._op]
             raise AssertionError(

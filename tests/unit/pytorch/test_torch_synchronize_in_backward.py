@@ -1,6 +1,7 @@
 """DistributedOptimizer(synchronize_in_backward=True) over the fake core, as one of two ranks."""
 
 import copy
+import gc
 import threading
 import warnings
 
@@ -79,6 +80,52 @@ def test_several_backward_passes_of_one_step(two, op, parts):
     optimizer.zero_grad()
     for to_none in (True, parts[0] != parts[1]):
         passes(net, lambda to_none=to_none: net.zero_grad(set_to_none=to_none))
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_several_reductions_of_one_step_with_passes_between_them(two):
+    """However many passes were added without a reduction, a sum is not reduced again."""
+    net = model()
+    optimizer = wrapped(net, op=hvd.Sum, synchronize_in_backward=True, backward_passes_per_step=2)
+    for _ in range(3):
+        backward(net)
+    with pytest.raises(AssertionError, match="once more"):
+        backward(net)
+
+    net = model()
+    optimizer = wrapped(net, op=hvd.Sum, synchronize_in_backward=True)
+    backward(net)
+    with optimizer.no_sync():
+        backward(net)
+    with pytest.raises(AssertionError, match="once more"):
+        backward(net)
+
+
+def test_zeros_in_place_of_a_sum_that_is_dropped(two):
+    """A pass that then leaves a part of the model out adds to nothing."""
+    net = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+    optimizer = wrapped(net, op=hvd.Sum, synchronize_in_backward=True)
+    sum(layer(torch.ones(1, 3)).sum() for layer in net).backward()
+    net.zero_grad(set_to_none=False)
+    net[0](torch.ones(1, 3)).sum().backward()
+    assert torch.equal(net[0].bias.grad, torch.full((3,), 2.0))
+    optimizer.step()
+
+
+def test_an_optimizer_goes_on_to_wait_when_a_newer_one_is_gone(two):
+    net = model()
+    optimizer = wrapped(net, op=hvd.Sum, synchronize_in_backward=True)
+    newer = wrapped(net, op=hvd.Sum, synchronize_in_backward=True)
+    del newer
+    gc.collect()
+    for _ in range(2):
+        alone = copy.deepcopy(net)
+        alone.zero_grad()
+        backward(alone)
+        backward(net)
+        assert torch.allclose(net[0].weight.grad, 2 * alone[0].weight.grad)
+        nn.utils.clip_grad_norm_(net.parameters(), 0.5)
         optimizer.step()
         optimizer.zero_grad()
 

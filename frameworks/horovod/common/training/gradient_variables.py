@@ -67,6 +67,7 @@ class Variable(Travelling[Tensor]):
     """A variable with a hook, which is called after each accumulation of its gradient. What a framework does
     in its own way is below.
 
+    ``made``: how often a backward pass has made its gradient.
     ``parameter``: what the framework has of it. ``expected``: the kinds of gradients, as bits, that the ranks
     know some of them to have; any other is news. ``filled``: the gradient is zeros in place of one that this
     step did not make. ``sent``: what is being reduced, or about to be.
@@ -78,6 +79,7 @@ class Variable(Travelling[Tensor]):
         "expected",
         "filled",
         "is_sparse",
+        "made",
         "name",
         "parameter",
         "passes_left",
@@ -90,11 +92,13 @@ class Variable(Travelling[Tensor]):
         self.bucket = bucket
         self.passes_left = bucket.reducer.passes
         self.filled = False
+        self.made = 0
         self.sent: Tensor | None = None
         self._compressor: Any = None
         self.forget()
 
     def __call__(self, _: object = None) -> None:
+        self.made += 1
         bucket = self.bucket
         reducer = bucket.reducer
         if reducer.stage is AFTER_PASS and not reducer.paused:
