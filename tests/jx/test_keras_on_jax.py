@@ -97,17 +97,21 @@ def test_what_jax_has_not(run_ranks) -> None:
     run_ranks(1, ranks_ask_for_what_jax_has_not, env={"KERAS_BACKEND": "jax"}, timeout=100)
 
 
+def elastic_training(keras, hvd):
+    """Returns a model, its state with a number of batches, and this rank's samples."""
+    hvd.init()
+    model = made(keras, seed=1)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.05)), "mse")
+    return model, hvd.elastic.KerasState(model, batch=0), *samples(hvd.rank(), hvd.size())
+
+
 def ranks_go_back_within_a_fit():
     """While Keras trains on JAX, the variables of the model have no values: a commit takes them back."""
     import keras
 
     import horovod.keras as hvd
 
-    hvd.init()
-    model = made(keras, seed=1)
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.05)), "mse")
-    state = hvd.elastic.KerasState(model, batch=0)
-    x, y = samples(hvd.rank(), hvd.size())
+    model, state, x, y = elastic_training(keras, hvd)
     failed = []
 
     class Fail(keras.callbacks.Callback):
@@ -144,11 +148,7 @@ def ranks_fail_in_an_evaluation():
 
     import horovod.keras as hvd
 
-    hvd.init()
-    model = made(keras, seed=1)
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)), "mse")
-    state = hvd.elastic.KerasState(model, batch=0)
-    x, y = samples(hvd.rank(), hvd.size())
+    model, state, x, y = elastic_training(keras, hvd)
     found = []
 
     class Fail(keras.callbacks.Callback):
