@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from load import within
 
 from horovod.runner import launch, limits
 from horovod.runner.command_line import options, parser
@@ -218,15 +217,21 @@ def test_help_is_quick_and_imports_little() -> None:
         "    heavy |= {'json', 'pathlib', 'shutil', 'threading', 'selectors', 'signal', 'difflib'}\n"
         "    print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
-    times = []
-    for _ in range(5):
-        begin = time.monotonic()
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(_FRAMEWORKS)})
-        times.append(time.monotonic() - begin)
+    helps, starts = [], []
+    for _ in range(5):  # in turns, so that a slow machine and its neighbours slow down both
+        seconds, done = seconds_of_python(script)
         assert done.returncode == 0 and "--num-proc" in done.stdout
         assert done.stderr == "[]\n"
-    assert min(times) < within(0.1)
+        helps.append(seconds)
+        starts.append(seconds_of_python("import argparse")[0])
+    assert min(helps) < 5 * min(starts), (helps, starts)
+
+
+def seconds_of_python(script: str) -> tuple[float, subprocess.CompletedProcess[str]]:
+    begin = time.monotonic()
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": str(_FRAMEWORKS)})
+    return time.monotonic() - begin, done
 
 
 def test_auto_is_a_rank_for_each_core_or_slot() -> None:
