@@ -150,6 +150,16 @@ def test_a_schedule_of_keras_is_refused(which, kind):
         fit(model, [getattr(of, kind)()])
 
 
+@pytest.mark.parametrize("kind", ["Schedule", "Warmup"])
+def test_an_elastic_job_must_say_the_initial_rate(kind, monkeypatch):
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")
+    of = generation("keras", MadeUpRanks())
+    model = linear(of, of.optimizers.SGD(0.1))
+    with pytest.raises(ValueError, match=r"Callback needs initial_lr in an elastic job"):
+        fit(model, [getattr(of, kind)()])
+    fit(model, [getattr(of, kind)(initial_lr=0.1)])
+
+
 def test_an_unknown_number_of_batches_is_an_error_unless_given():
     of = generation("keras", MadeUpRanks(2))
     rows = tf.data.Dataset.from_tensor_slices((INPUTS, TARGETS)).batch(BATCH)

@@ -9,6 +9,7 @@ from typing import Any
 from horovod._keras import optimizer_variables
 from horovod._keras.callbacks import CallbackPart
 from horovod.common.training import learning_rate as rates
+from horovod.common.training.agreement import at_construction
 
 _WARMUP_END = "horovod_warmup_end"  # in the parameters of a fit, which all its callbacks share
 _ROUNDING = 1e-7  # of the optimizer's rate, which is a float32
@@ -38,9 +39,18 @@ class _RateCallback(CallbackPart):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         optimizer = self.model.optimizer
         optimizer_variables.check_rate_is_settable(optimizer)
-        present = optimizer_variables.learning_rate(optimizer, self._backend.result)
-        self._base_rate = present if self.initial_lr is None else self.initial_lr
+        self._base_rate = self._initial_rate(optimizer)
         self._steps = self.steps_per_epoch or _steps_of(self.params or {})
+
+    def _initial_rate(self, optimizer: Any) -> float:
+        if self.initial_lr is not None:
+            return self.initial_lr
+        if not at_construction():  # training begins again there, at a rate that this callback has changed
+            raise ValueError(
+                f"{type(self).__name__} needs initial_lr in an elastic job: when training begins again after "
+                "a change of the ranks, the optimizer has the rate of the last commit, not the first one."
+            )
+        return optimizer_variables.learning_rate(optimizer, self._backend.result)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.current_epoch = epoch
@@ -87,7 +97,7 @@ class LearningRateSchedule(_RateCallback):
     Args:
         initial_lr: What is multiplied. None is the rate that the optimizer has when training begins; give a
             number where the ranks may begin with different ones, such as when only rank 0 has loaded a
-            checkpoint.
+            checkpoint. An elastic job needs one.
         multiplier: A function of the epoch, or a number m, which means ``m ** (epoch - start_epoch)``.
         start_epoch: The first epoch.
         end_epoch: The first epoch that is left alone again; None: the rate is changed to the end.
@@ -99,8 +109,8 @@ class LearningRateSchedule(_RateCallback):
             about the data.
 
     Raises:
-        ValueError: When training begins, if the optimizer's rate is a LearningRateSchedule of Keras, or the
-            steps of an epoch are needed and unknown.
+        ValueError: When training begins, if the optimizer's rate is a LearningRateSchedule of Keras, the
+            steps of an epoch are needed and unknown, or an elastic job lacks ``initial_lr``.
     """
 
     def __init__(
@@ -141,7 +151,7 @@ class LearningRateWarmup(_RateCallback):
 
     Args:
         initial_lr: The rate for the whole job, commonly that of one process times ``hvd.size()``. None is
-            what the optimizer has when training begins.
+            what the optimizer has when training begins. An elastic job needs a number.
         warmup_epochs: How long it takes; not negative.
         momentum_correction: As for LearningRateScheduleCallback.
         steps_per_epoch: How many batches an epoch has. None is what Keras knows about the data.

@@ -20,7 +20,7 @@ RANK_SECONDS = 30.0
 """For so long ranks wait for each other at the start, by default."""
 ADDRESS_VARIABLE, WORKER_VARIABLE = "HOROVOD_ELASTIC_ADDR", "HOROVOD_ELASTIC_WORKER"
 # What all ranks must have alike, by the defaults of the core.
-_STAGING = {
+_SAME_EVERYWHERE = {
     "HOROVOD_SHM_CHUNK_BYTES": 131072,
     "HOROVOD_SHM_STAGING_SLOTS": 4,
     "HOROVOD_DATA_LINKS": 1,
@@ -42,9 +42,9 @@ def staging(environment: Mapping[str, str]) -> str:
     """
     from horovod import _core
 
-    for variable in (*_STAGING, ENCRYPT_VARIABLE):
+    for variable in (*_SAME_EVERYWHERE, ENCRYPT_VARIABLE):
         _core.check_setting(variable, environment.get(variable, ""))
-    told = [f"{name}={int(environment.get(name) or default)}" for name, default in _STAGING.items()]
+    told = [f"{name}={int(environment.get(name) or default)}" for name, default in _SAME_EVERYWHERE.items()]
     encrypts = variables.flag(ENCRYPT_VARIABLE, environ=environment)
     return ", ".join([*told, f"{ENCRYPT_VARIABLE}={encrypts:d}"])
 

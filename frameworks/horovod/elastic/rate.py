@@ -39,13 +39,14 @@ class RateScale:
             )
         self._rule = rule if callable(rule) else _RULES[rule]
         self._warmup = warmup_steps
-        self._ranks = ranks or _size()
+        self._ranks = ranks  # None: those of the start, which is still to come
         self._from = self._target = self._wanted()
         self._made = 0  # steps since the target changed
 
     @property
     def factor(self) -> float:
         """That of the next step."""
+        self._chosen_for()
         if self._made >= self._warmup:
             return self._target
         return self._from + (self._target - self._from) * (self._made + 1) / (self._warmup + 1)
@@ -66,14 +67,20 @@ class RateScale:
         return self._from + (self._target - self._from) * self._made / (self._warmup + 1)
 
     def _wanted(self) -> float:
-        factor = float(self._rule(_size() / self._ranks))
+        now, then = _size(), self._chosen_for()
+        factor = float(self._rule(now / then))
         if not (math.isfinite(factor) and factor > 0):
-            raise ValueError(f"the rule gives {factor} for {_size()} ranks instead of {self._ranks}")
+            raise ValueError(f"the rule gives {factor} for {now} ranks instead of {then}")
         return factor
+
+    def _chosen_for(self) -> int:
+        if self._ranks is None and basics.is_initialized():
+            self._ranks = _size()
+        return self._ranks or _size()
 
     def state_dict(self) -> dict[str, Any]:
         """Where the factor is."""
-        return {"ranks": self._ranks, "from": self._from, "target": self._target, "made": self._made}
+        return {"ranks": self._chosen_for(), "from": self._from, "target": self._target, "made": self._made}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from there, to the factor of the ranks that there are now.

@@ -15,8 +15,13 @@ from horovod.torch.elastic import LearningRateScale
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many there are: its only element."""
+    return _ranks_by(monkeypatch)
+
+
+def _ranks_by(patch: pytest.MonkeyPatch) -> list[int]:
     now = [4]
-    monkeypatch.setattr(rate, "_size", lambda: now[0])
+    patch.setattr(rate.basics, "is_initialized", lambda: now[0] > 0)
+    patch.setattr(rate.basics, "size", lambda: now[0])
     return now
 
 
@@ -33,6 +38,19 @@ def test_rules(ranks: list[int], rule: rate.Rule, expected: float) -> None:
 
 def test_it_was_chosen_for_another_number_of_ranks(ranks: list[int]) -> None:
     assert RateScale(ranks=1).factor == 4.0
+
+
+def test_the_ranks_of_the_start_are_those_of_init_also_where_it_is_made_before(ranks: list[int]) -> None:
+    ranks[0] = 0
+    scales = [RateScale(warmup_steps=0) for _ in range(3)]
+    ranks[0] = 4
+    assert scales[0].factor == 1.0
+    scales[1].reset()
+    scales[2].state_dict()
+    ranks[0] = 2
+    for scale in scales:
+        scale.reset()
+    assert [scale.factor for scale in scales] == [0.5] * 3
 
 
 def test_the_factor_goes_to_a_new_value_in_stages(ranks: list[int]) -> None:
@@ -59,9 +77,8 @@ def test_the_factor_goes_to_a_new_value_in_stages(ranks: list[int]) -> None:
 def test_it_never_jumps_nor_leaves_the_range_of_its_targets(
     changes: list[tuple[int, int]], warmup: int
 ) -> None:
-    now = [4]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rate, "_size", lambda: now[0])
+        now = _ranks_by(patch)
         scale = RateScale(warmup_steps=warmup)
         targets, before = [1.0], 1.0
         for size, steps in changes:

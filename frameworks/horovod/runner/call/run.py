@@ -91,7 +91,7 @@ def run(
         verbose: whether to say what is started.
         use_gloo: accepted; the controller that works without MPI is the only one.
         use_mpi: refused: MPI can start a program, and no function. Not together with ``use_gloo``.
-        mpi_args: refused likewise.
+        mpi_args: has no effect, and a line says so.
         network_interface: deprecated, use ``network_interfaces``.
         network_interfaces: the interfaces that ranks of several hosts may use, as a list or "eth0,eth1".
         executable: the Python of the ranks, by default that of the caller. It must be of the same version.
