@@ -98,6 +98,7 @@ Status Executor::Begin(Job job) {
     job.spec.end = &end_;
   }
   current_ = std::move(job);
+  if (Reduces(current_.spec.kind)) HVD_RETURN_IF_ERROR(KeepSharedInputs(&current_));
   const bool alltoall = current_.spec.kind == OpKind::kAlltoall;
   if (alltoall && members_.size() > 1) {
     counts_ = MakeCounts();

@@ -104,6 +104,7 @@ class Executor {
   CollectiveSpec SpecOf(const negotiate::Request& request, size_t tensor, double prescale,
                         const Policy& policy) const;
   Job MakeJob(std::vector<Part> parts, const Policy& policy) const;
+  static Status KeepSharedInputs(Job* job);
   static Job BarrierJob(const HandlePtr& handle);
 
   // planned.cc

@@ -1,7 +1,9 @@
 // From the operations that are decided to the collectives that carry them out.
 
+#include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "collective/kernels/kernels.h"
 #include "fusion/plan.h"
@@ -50,6 +52,16 @@ Status PrescaleAhead(Handle* handle, double* prescale) {
     handle->entry.buffers[t].input = copy.data.get();  // as long as before
   }
   return Status::Ok();
+}
+
+// Whether two pieces write to the same memory.
+bool ShareOutputs(const std::vector<Piece>& pieces) {
+  std::vector<std::pair<const std::byte*, const std::byte*>> outputs;
+  outputs.reserve(pieces.size());
+  for (const Piece& piece : pieces) outputs.emplace_back(piece.output, piece.output + piece.bytes);
+  std::sort(outputs.begin(), outputs.end());
+  const auto overlap = [](const auto& one, const auto& next) { return next.first < one.second; };
+  return std::adjacent_find(outputs.begin(), outputs.end(), overlap) != outputs.end();
 }
 
 Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
@@ -191,6 +203,23 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   }
   job.parts = std::move(parts);
   return job;
+}
+
+// Tensors that share memory, as tied weights do, and are reduced in place together: what is already
+// reduced of one must not be taken for the input of another.
+Status Executor::KeepSharedInputs(Job* job) {
+  std::vector<Piece>& pieces = job->spec.pieces;
+  const bool on_host = job->spec.order.empty();
+  if (pieces.size() < 2 || !on_host || !ShareOutputs(pieces)) return Status::Ok();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Part& part = job->parts[i];
+    const negotiate::TensorMeta& meta = part.handle->entry.request.tensors[part.tensor];
+    Output& copy = part.handle->kept.emplace_back();
+    HVD_RETURN_IF_ERROR(Output::Allocate(meta.dtype, meta.shape, &copy));
+    std::memcpy(copy.data.get(), pieces[i].input, static_cast<size_t>(pieces[i].bytes));
+    pieces[i].input = copy.data.get();
+  }
+  return Status::Ok();
 }
 
 }  // namespace hvd

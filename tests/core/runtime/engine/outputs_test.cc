@@ -105,6 +105,35 @@ TEST(Outputs, OfAnotherSizeAreLeftAlone) {
   }
 }
 
+// As tied weights do, and parts of one tensor.
+TEST(Outputs, OfAllreducesMayShareMemory) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(kRanks, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      for (const int64_t length : {1, 7, 5000, 30000, 100000, 1000000}) {
+        const auto count = static_cast<size_t>(length);
+        for (const bool grouped : {true, false}) {
+          std::vector<float> data(count + count / 3, static_cast<float>(10 * rank + 1));
+          const int64_t bytes = length * static_cast<int64_t>(sizeof(float));
+          std::vector<Entry> entries(grouped ? 1 : 3);
+          for (int t = 0; t < 3; ++t) {  // the first two are one
+            Entry& entry = entries[grouped ? 0 : static_cast<size_t>(t)];
+            entry.request.reduce_op = ReduceOp::kAverage;
+            entry.request.tensors.push_back({DataType::kFloat32, {length}});
+            std::byte* const begin = Bytes(&data) + (t == 2 ? BytesOf(data) - bytes : 0);
+            entry.buffers.push_back(TensorBuffer::InPlace(begin, bytes));
+          }
+          std::vector<HandlePtr> handles(entries.size());
+          for (size_t i = 0; i < entries.size(); ++i)
+            ASSERT_OK(Submit(engine, std::move(entries[i]), &handles[i]));
+          for (const HandlePtr& handle : handles) ASSERT_OK(engine.Wait(handle, -1, nullptr));
+          EXPECT_TRUE(data == std::vector<float>(data.size(), 11.0f));
+        }
+      }
+    });
+  }
+}
+
 TEST(Barrier, ComesAfterWhatWasStartedBefore) {
   constexpr int kTensors = 50;
   for (const Wires wires : kAllWires) {
