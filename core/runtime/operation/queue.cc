@@ -150,7 +150,8 @@ bool Queue::Take(std::vector<HandlePtr>* handles, std::vector<HandlePtr>* urged)
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     handles->swap(queued_);
-    handles->insert(handles->end(), succeeding_.begin(), succeeding_.end());
+    // Before what was pushed since, which may be a join: after it nothing more is announced.
+    handles->insert(handles->begin(), succeeding_.begin(), succeeding_.end());
     succeeding_.clear();
     urged->swap(urged_);
     queued_bytes_.store(0, std::memory_order_relaxed);

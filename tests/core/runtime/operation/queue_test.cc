@@ -103,6 +103,24 @@ TEST(Queue, AnAbandonedOperationHasASuccessorOfItsName) {
   ASSERT_OK(Push(&queue, "", 0, OpKind::kJoin));
 }
 
+// Its turn may have come when the driver has not looked yet, and the program joins.
+TEST(Queue, ASuccessorIsTakenBeforeAJoinThatFollows) {
+  Queue queue;
+  const auto make = [] {
+    Entry entry;
+    entry.request.name = "a";
+    return std::make_shared<Handle>(std::move(entry));
+  };
+  const HandlePtr first = make();
+  ASSERT_OK(queue.Push(first));
+  first->abandoned = true;
+  ASSERT_OK(queue.Push(make()));
+  EXPECT_EQ(Taken(&queue), "a ");
+  queue.Forget(first.get());
+  ASSERT_OK(Push(&queue, "", 0, OpKind::kJoin));
+  EXPECT_EQ(Taken(&queue), "a join ");
+}
+
 // When the generation is lost, successors are forgotten like all others, and none is queued any
 // more.
 TEST(Queue, KeepsNothingOfWhatItHasDiscarded) {
