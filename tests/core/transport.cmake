@@ -1,6 +1,7 @@
 hvd_test(farewell SOURCES transport/farewell_test.cc USES transport)
 hvd_test(available SOURCES transport/available_test.cc USES transport)
 hvd_test(window SOURCES transport/window_test.cc USES transport)
+hvd_test(share_tree SOURCES transport/share_tree_test.cc USES transport)
 hvd_test(arena SOURCES transport/arena_test.cc USES transport)
 hvd_test(transport SOURCES transport/transport_test.cc USES transport)
 hvd_test(transport_on_demand SOURCES transport/transport_on_demand_test.cc USES transport)

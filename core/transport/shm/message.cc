@@ -89,6 +89,7 @@ Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptor
                Deadline deadline) {
   char bytes[sizeof(Message)];
   size_t have = 0;
+  bool lost = false;
   while (have < sizeof bytes) {
     descriptors->reserve(descriptors->size() + kMostDescriptors);  // what comes is owned at once
     iovec part{bytes + have, sizeof bytes - have};
@@ -106,13 +107,13 @@ Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptor
     }
     Collect(&header, descriptors);
     if (got == 0) return Status::Aborted("the connection was closed");
-    if ((header.msg_flags & MSG_CTRUNC) != 0) {
-      return Status::Aborted(
-          "descriptors were lost: this process has too many files open (ulimit -n)");
-    }
+    lost = lost || (header.msg_flags & MSG_CTRUNC) != 0;
     have += static_cast<size_t>(got);
   }
   std::memcpy(message, bytes, sizeof bytes);
+  if (lost)
+    return {Code::kUnavailable,
+            "descriptors were lost: this process has too many files open (ulimit -n)"};
   return Status::Ok();
 }
 

@@ -39,7 +39,8 @@ static_assert(std::is_trivially_copyable_v<Message> && sizeof(Message) == 64,
 Status Send(int socket, const Message& message, const std::vector<int>& descriptors,
             Deadline deadline);
 
-// Reads exactly one message and the descriptors that came with it (close-on-exec).
+// Reads exactly one message and the descriptors that came with it (close-on-exec). kUnavailable:
+// this process may not have so many.
 Status Receive(int socket, Message* message, std::vector<Descriptor>* descriptors,
                Deadline deadline);
 

@@ -174,8 +174,13 @@ Status ShareTree::Hear(int from, Message::Kind kind, const Identity& about, Dead
   Status status;
   do {
     descriptors->clear();
-    status = From(Who(from), Receive(sockets_[from], message, descriptors, limit));
+    status = Receive(sockets_[from], message, descriptors, limit);
   } while (status.ok() && IsOfEarlier(*message, about));
+  if (status.code() == Code::kUnavailable) {
+    fault->Keep(status, Outcome::kCannot, rank());  // what this rank lacks is not the other's fault
+    return status;
+  }
+  status = From(Who(from), status);
   fault->Keep(status, Outcome::kAbsent, RankAt(from));
   HVD_RETURN_IF_ERROR(status);
   const Identity& theirs = message->identity;

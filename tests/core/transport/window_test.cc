@@ -7,9 +7,7 @@
 
 #include <chrono>
 #include <csignal>
-#include <numeric>
 #include <thread>
-#include <tuple>
 
 #include "base/clock.h"
 #include "digest/crc32c.h"
@@ -87,49 +85,6 @@ TEST(ShmWindow, OtherGenerationIsRefused) {
   });
   EXPECT_TRUE(Mentions(status, "rank 20"));
   EXPECT_TRUE(Mentions(theirs, "rank 10"));
-}
-
-// Descriptors that are under way count for all processes of a user together, against one process's
-// limit of open files. Root is exempt, so the ranks are processes of somebody else.
-TEST(ShmWindow, ManyRanksNeedFewDescriptorsUnderWay) {
-  constexpr int kRanks = 40;
-  constexpr rlim_t kOpenFiles = 128;  // less than the pairs of ranks, let alone twice that
-  constexpr uid_t kNobody = 65534;
-  std::vector<std::vector<int>> sockets(kRanks, std::vector<int>(kRanks, -1));
-  for (int a = 0; a < kRanks; ++a) {
-    for (int b = 0; b < a; ++b) std::tie(sockets[a][b], sockets[b][a]) = UnixPair();
-  }
-  std::vector<int> members(kRanks);
-  std::iota(members.begin(), members.end(), 0);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    if (fork() != 0) continue;
-    for (int other = 0; other < kRanks; ++other) {
-      for (const int fd : sockets[other]) {
-        if (other != rank && fd >= 0) close(fd);
-      }
-    }
-    if (getuid() == 0 && setuid(kNobody) != 0) _exit(2);
-    const rlimit limit{kOpenFiles, kOpenFiles};
-    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(3);
-    const Waker waker;
-    std::unique_ptr<shm::ShareTree> tree;
-    std::unique_ptr<Window> window;
-    const shm::Deadline deadline = Soon() + 25000000;
-    Status status = shm::ShareTree::Make(1, Members(members), GlobalRank(rank), sockets[rank],
-                                         waker, deadline, &tree);
-    if (status.ok())
-      status = shm::ShmWindow::Make({0, Members(members), 100, deadline}, tree.get(), &window);
-    if (!status.ok()) std::fprintf(stderr, "rank %d: %s\n", rank, status.message().c_str());
-    _exit(status.ok() ? 0 : 1);
-  }
-  for (const auto& row : sockets) {
-    for (const int fd : row) close(fd);
-  }
-  int status = 0;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    ASSERT_TRUE(wait(&status) > 0);
-    EXPECT_EQ(status, 0);
-  }
 }
 
 // A rank that says nothing holds up the others no longer than they were given, and all of them name
