@@ -4,9 +4,9 @@ Import the adapter of your framework, for example ``import horovod.torch as hvd`
 none. ``horovod.run`` calls a function on all ranks of a job that it starts.
 """
 
-import os
 from typing import TYPE_CHECKING, Any
 
+from horovod.bootstrap.variables import flag as _flag
 from horovod.version import __api_version__, __version__
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["__api_version__", "__version__", "run"]
 
-if os.environ.get("HOROVOD_SHOW_API_VERSION", "0") not in ("", "0"):
+if _flag("HOROVOD_SHOW_API_VERSION"):
     __version__ = __api_version__  # for programs that ask for just this one
 
 

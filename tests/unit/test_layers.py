@@ -51,7 +51,7 @@ ADAPTERS = {"torch", "torch.distributed", "_keras", "keras", "tensorflow"}
 # What a package of horovod may import of horovod besides itself. "" is horovod/__init__.py. A package within
 # a package may have a row of its own.
 PYTHON = {
-    "": {"version", "runner"},
+    "": {"version", "bootstrap", "runner"},
     "__main__": {"runner"},
     "version": set(),
     "bootstrap": {"_core", "version"},

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from .errors import BootstrapError
 from .text import shown
+from .variables import flag
 
 VARIABLE = "HOROVOD_CPU_OPERATIONS"
 ONE_THREAD = "HOROVOD_MPI_THREADS_DISABLE"
@@ -64,7 +65,7 @@ def how_to_get(name: str) -> str:
 
 def has_one_thread(environ: Mapping[str, str]) -> bool:
     """Whether MPI is to be called from one thread at a time."""
-    return environ.get(ONE_THREAD, "").lower() in {"1", "true", "yes", "on"}
+    return flag(ONE_THREAD, environ=environ)
 
 
 def wanted(rank: int, environ: Mapping[str, str]) -> Library:

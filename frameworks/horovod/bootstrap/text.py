@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 _LONGEST_SHOWN = 200
 _LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
-_YES = ("1", "true", "yes", "on")
 
 
 def escaped(text: str, keeps_lines: bool = False) -> str:
@@ -58,8 +57,10 @@ def log(level: str, rank: int, text: str) -> None:
     """Writes one line to stderr, unless the level is below the one that is set (warning)."""
     if not is_logged(level, os.environ):
         return
+    from .variables import flag  # late: it shows names as this module does
+
     stamp = ""
-    if os.environ.get("HOROVOD_LOG_HIDE_TIME", "").lower() not in _YES:
+    if not flag("HOROVOD_LOG_HIDE_TIME"):
         now = time.time_ns() // 1000
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now // 10**6)) + f".{now % 10**6:06} "
     with contextlib.suppress(OSError):  # closed, or full: no reason not to start

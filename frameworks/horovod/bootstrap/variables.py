@@ -1,6 +1,7 @@
 """The HOROVOD_ variables: their defaults, and a warning of those that nothing reads, mostly misspelled."""
 
 import os
+import re
 import warnings
 from collections.abc import Collection, Mapping, MutableMapping
 
@@ -8,6 +9,7 @@ from .text import escaped, shown
 
 _PREFIX = "HOROVOD_"
 _MOST_SECONDS = 1e12
+_NUMBER = re.compile("-?[0-9]{1,18}")
 
 # Of the launcher, and of a rank, which alone read them.
 _OWN = (
@@ -52,9 +54,9 @@ _FAMILIES_WITHOUT_EFFECT = (
 def flag(variable: str, default: bool = False, environ: Mapping[str, str] = os.environ) -> bool:
     """A flag, understood as the core understands its own. ``init`` has warned of what is no value."""
     text = environ.get(variable, "").lower()
-    if text in {"true", "yes", "on"} or text.lstrip("+-").isdecimal():
-        return not text.lstrip("+-").isdecimal() or int(text) > 0
-    return default and text not in {"false", "no", "off"}
+    if _NUMBER.fullmatch(text):
+        return int(text) > 0
+    return text in {"true", "yes", "on"} or (default and text not in {"false", "no", "off"})
 
 
 def seconds(name: str, environ: Mapping[str, str], default: float) -> float:

@@ -8,12 +8,12 @@ ranks compare what each of them wants, so that a disagreement is the same error 
 from __future__ import annotations
 
 import operator
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from horovod import _core
+from horovod.bootstrap.variables import flag
 from horovod.common.set_agreement import agree
 
 _DYNAMIC = "HOROVOD_DYNAMIC_PROCESS_SETS"
@@ -275,7 +275,7 @@ def _busy(process_set: ProcessSet) -> str | None:
 
 
 def _not_dynamic() -> str | None:
-    if os.environ.get(_DYNAMIC, "").lower() in {"1", "true", "yes", "on"}:
+    if flag(_DYNAMIC):
         return None
     return f'needs hvd.init(process_sets="dynamic") or {_DYNAMIC}=1'
 

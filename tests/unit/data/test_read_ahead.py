@@ -4,8 +4,6 @@ import gc
 import itertools
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -145,11 +143,3 @@ def test_how_long_the_program_waited_is_told(capsys):
     said = capsys.readouterr().err
     assert said.startswith("AsyncNumbers: 5 batches; the program waited 0."), said
     assert len(said.splitlines()) == 1
-
-
-def test_the_version_of_the_api_is_shown_if_asked_for():
-    program = "import horovod; print(horovod.__version__, horovod.__api_version__)"
-    for value, version in (("1", "0.28.1"), ("0", None), ("", None)):
-        environ = {**os.environ, "HOROVOD_SHOW_API_VERSION": value}
-        told = subprocess.check_output([sys.executable, "-c", program], env=environ, text=True).split()
-        assert told[1] == "0.28.1" and (told[0] == version if version else int(told[0].split(".")[0]) >= 1)
