@@ -1,6 +1,5 @@
 """Entry point of the console script ``horovodrun``. What a launch needs is imported for a launch only."""
 
-import argparse
 import contextlib
 import errno
 import os
@@ -8,18 +7,20 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import meeting
-from .command_line import parser
-
 if TYPE_CHECKING:
+    import argparse
+
     from .call.call import Call
 
+_INTERRUPTED_STATUS = 128 + 2  # SIGINT, as a shell reports it
 _BROKEN_PIPE_STATUS = 128 + 13  # SIGPIPE, as a shell reports it
 _LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what is written to such a file
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_args(argv: Sequence[str] | None = None) -> "argparse.Namespace":
     """Parses ``argv`` (default: the arguments of this program)."""
+    from .command_line import parser  # late: who interrupts an import from here gets no traceback
+
     return parser.parse(sys.argv[1:] if argv is None else argv)
 
 
@@ -48,7 +49,7 @@ def run_commandline() -> None:
         sys.exit(_run(parse_args()))
 
 
-def _run(arguments: argparse.Namespace, has_prefix: bool = True) -> int:
+def _run(arguments: "argparse.Namespace", has_prefix: bool = True) -> int:
     if arguments.version:
         from horovod.version import __version__
 
@@ -74,10 +75,12 @@ def _run(arguments: argparse.Namespace, has_prefix: bool = True) -> int:
     return 0
 
 
-def start_job(arguments: argparse.Namespace, call: "Call | None" = None, has_prefix: bool = True) -> int:
+def start_job(arguments: "argparse.Namespace", call: "Call | None" = None, has_prefix: bool = True) -> int:
     """Starts the ranks, or serves whoever does, and returns the status of the job when it has ended.
     ``call``: what horovod.run needs of the launcher, see call/call.py. ``has_prefix``: see ``job.Output``.
     """
+    from . import meeting
+
     if arguments.rendezvous is not None and not meeting.leads(arguments):
         from . import agent
         from .command_line import options
@@ -109,8 +112,8 @@ def start_job(arguments: argparse.Namespace, call: "Call | None" = None, has_pre
 
 @contextlib.contextmanager
 def _printing() -> Iterator[None]:
-    """Ends quietly when the reader of what is printed has gone, as in ``horovodrun --help | head -1``, and
-    with an error when it cannot be kept, as on a full disk.
+    """Ends quietly when the reader of what is printed has gone, as in ``horovodrun --help | head -1``, and on
+    an interrupt that no job catches; with an error when what is printed cannot be kept, as on a full disk.
     """
     try:
         try:
@@ -118,6 +121,8 @@ def _printing() -> Iterator[None]:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED_STATUS)
     except OSError as error:
         has_left = isinstance(error, BrokenPipeError)
         if not has_left and error.errno not in _LOST:

@@ -1,5 +1,6 @@
 """The command line of horovodrun, in process; and how long its help takes."""
 
+import os
 import subprocess
 import sys
 import time
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launch import MODULE
+from load import within
 
 from horovod.runner import launch, limits
 from horovod.runner.command_line import options, parser
@@ -272,6 +275,34 @@ def test_a_script_is_run_by_this_interpreter(tmp_path: Path, monkeypatch: pytest
     assert runnable(["train.py"], str(tmp_path)) == [sys.executable, "train.py"]
     with pytest.raises(CommandError, match="no such file"):
         runnable(["train.py"])
+
+
+def test_a_command_is_looked_for_where_the_ranks_do(tmp_path: Path) -> None:
+    program = tmp_path / "program-of-ranks"
+    program.write_text("#!/bin/sh\necho found\n")
+    program.chmod(0o755)
+    words = [*MODULE, "-np", "1", "-x", f"PATH={tmp_path}{os.pathsep}{os.environ['PATH']}", program.name]
+    assert subprocess.check_output(words, timeout=within(30)) == b"[0]<stdout>:found\n"
+
+
+_INTERRUPTED = """
+import os, signal, time
+from horovod.runner import launch
+from horovod.runner.command_line import parser
+
+def slow(words):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+parser.parse = slow
+launch.run_commandline()
+"""
+
+
+def test_an_interrupt_before_there_is_a_job_leaves_no_traceback() -> None:
+    words = [sys.executable, "-c", _INTERRUPTED]
+    result = subprocess.run(words, capture_output=True, timeout=within(30), check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, b"", b"")
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])

@@ -67,7 +67,8 @@ def launch(job: Job, supervise: Supervise) -> int:
         return USAGE_STATUS
     try:  # where the folder is on other hosts only, they say it
         if is_here:
-            job = replace(job, work=replace(job.work, command=runnable(job.work.command, wdir or "")))
+            command = runnable(job.work.command, wdir or "", job.variables.get("PATH"))
+            job = replace(job, work=replace(job.work, command=command))
     except CommandError as error:
         complain(str(error))
         return error.status

@@ -24,19 +24,27 @@ class CommandError(ValueError):
         self.status = status
 
 
-def runnable(command: Sequence[str], folder: str = "") -> list[str]:
+def runnable(command: Sequence[str], folder: str = "", path: str | None = None) -> list[str]:
     """The user's command as it is started in ``folder``: ``train.py`` is run by the Python that runs this.
+
+    Args:
+        command: its words.
+        folder: an absolute one, or that of this process.
+        path: the PATH of the ranks, if not that of this process.
+
+    Returns:
+        The words to start.
 
     Raises:
         CommandError: its first word is no program.
     """
     program = command[0]
-    path = os.path.join(folder, program)
-    if shutil.which(path if os.sep in program else program) is not None:
+    file = os.path.join(folder, program)
+    if shutil.which(file if os.sep in program else program, path=path) is not None:
         return list(command)
-    if os.path.isfile(path) and program.endswith(".py"):
+    if os.path.isfile(file) and program.endswith(".py"):
         return [sys.executable, *command]
-    if os.path.exists(path):
+    if os.path.exists(file):
         raise CommandError(f"{program}: not executable", _NOT_EXECUTABLE_STATUS)
     advice = "; without it, a script runs with the Python of horovodrun" if _PYTHON.fullmatch(program) else ""
     absent = "no such file" if program.endswith(".py") or os.sep in program else "command not found"
