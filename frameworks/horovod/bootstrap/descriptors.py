@@ -1,5 +1,8 @@
-"""Descriptors of this process. A start that runs out of them fails in many ways, of which few say so."""
+"""Descriptors of this process: those of its standard streams, and how many a start needs. One that runs out
+of them fails in many ways, of which few say so.
+"""
 
+import contextlib
 import errno
 import os
 import resource
@@ -8,6 +11,17 @@ from .errors import BootstrapError
 
 # As many as a start of two ranks takes.
 _LEAST = 12
+_LAST_STANDARD = 2
+
+
+def open_standard_streams() -> None:
+    """Keeps 0, 1 and 2 from being given to pipes, files and sockets of ours where somebody has closed them:
+    whatever writes to stderr would write there.
+    """
+    with contextlib.suppress(OSError):  # a limit, which ``check`` explains; a sandbox without /dev
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:
+            os.set_inheritable(descriptor, True)
+        os.close(descriptor)
 
 
 def check(rank: int, connections: int) -> None:

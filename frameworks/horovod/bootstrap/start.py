@@ -79,6 +79,7 @@ def start(environ: MutableMapping[str, str] | None = None, comm: Any = None) -> 
             "forked child is not a rank and cannot become one. Use horovod in the parent only"
         )
     processes.check_not_spawned(environment)
+    descriptors.open_standard_streams()
     for left in reversed(range(_MOST_STARTS)):
         try:
             _start_once(environment, comm)

@@ -5,6 +5,8 @@ import os
 import sys
 from collections.abc import Mapping
 
+from horovod.bootstrap import descriptors
+
 from . import meeting, parent, timeouts
 from .command_line import values
 
@@ -14,6 +16,7 @@ _START_SECONDS = 600.0
 
 def run_commandline() -> None:
     """Serves one job, of the launcher at ``--join``, or of the one whose remote shell has started this."""
+    descriptors.open_standard_streams()
     arguments = _parser().parse_args()
     if arguments.join is None:
         from .nodes import agent

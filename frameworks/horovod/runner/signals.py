@@ -23,7 +23,9 @@ class SignalQueue:
     """Catches signals while it is open (main thread only). ``descriptor`` is readable when ``take`` has
     some.
 
-    A SIGHUP that was ignored before (nohup) stays ignored, also in the ranks.
+    A SIGHUP that was ignored before (nohup) stays ignored, also in the ranks. What the parent had blocked
+    comes through, here and in the ranks, which inherit the mask: else nobody could end them, and the launcher
+    would not see them end.
 
     ``continued``: how many SIGCONT have come, taken or not.
     """
@@ -38,6 +40,7 @@ class SignalQueue:
             if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN)
         }
         signal.signal(signal.SIGCONT, self._note_continued)
+        self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, _CAUGHT)  # once all have their handlers
 
     def _note_continued(self, *_: object) -> None:
         self.continued += 1
@@ -45,6 +48,7 @@ class SignalQueue:
     def catch(self, number: int) -> None:
         """One more, also where it was ignored before."""
         self._previous.setdefault(signal.Signals(number), signal.signal(number, lambda *_: None))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
 
     def stop(self, seen: int) -> None:
         """Stops this process, as SIGTSTP does by default, if no more SIGCONT than ``seen`` have come; returns
@@ -78,6 +82,7 @@ class SignalQueue:
 
     def close(self) -> None:
         """Gives the signals back."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._previous_wakeup)

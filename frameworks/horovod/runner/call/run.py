@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, TypeVar
 
-from horovod.bootstrap import tracebacks
+from horovod.bootstrap import descriptors, tracebacks
 from horovod.bootstrap.identity import HOROVODRUN, from_environment
 from horovod.bootstrap.start_settings import is_elastic
 
@@ -133,6 +133,7 @@ def run_job(
         func: see ``run``, as are ``args`` and ``kwargs``, results and exceptions.
         caller: what else the launcher has of this process.
     """
+    descriptors.open_standard_streams()  # a child loses what it inherits under their numbers
     with nameless_file("horovod-call") as call:
         packing.write_call(call, func, args, kwargs)
         return _run(words, call, caller or Caller())
@@ -140,6 +141,7 @@ def run_job(
 
 def run_packed(words: Sequence[str], packed: bytes, caller: Caller) -> list[Any]:
     """Likewise of a call that ``packing.write_call`` has written in another process."""
+    descriptors.open_standard_streams()
     with nameless_file("horovod-call") as call:
         call.write(packed)
         call.flush()
@@ -210,7 +212,7 @@ def _raise_failure(end: End, sent: memoryview) -> None:
         raise RuntimeError(re.sub("^horovodrun: ", "", outcome.report.strip(), flags=re.MULTILINE))
     if end.complaints:
         raise RuntimeError(arguments.refusal("; ".join(end.complaints)))
-    if end.status != 0:
+    if end.status != 0 or not outcome.size:  # a process that ignores SIGCHLD learns no status of its children
         raise RuntimeError(f"horovod.run: the launcher {_how(end.status)}, and the job with it")
 
 
@@ -232,6 +234,8 @@ def _sent_by(rank: int, outcome: Outcome, sent: memoryview) -> memoryview:
 
 def _how(status: int) -> str:
     """By the status of a process as subprocess has it, or as a shell has it."""
+    if not status:
+        return "has ended without telling of any results"
     number = -status if status < 0 else status - 128
     try:
         return f"was ended by {signal.Signals(number).name}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from horovod.bootstrap import descriptors
 from horovod.bootstrap.paths import absolute
 from horovod.bootstrap.text import escaped
 
@@ -59,7 +60,7 @@ Supervise = Callable[[Job, Stage], int]
 
 def launch(job: Job, supervise: Supervise) -> int:
     """Runs a job and returns its status."""
-    _open_standard_streams()
+    descriptors.open_standard_streams()
     load, wdir = _load(job), job.work.wdir
     is_here = wdir is None or os.path.isdir(wdir)
     if load.ranks and not is_here:
@@ -244,16 +245,6 @@ def _journal(
 def _tell_loss(sink: Sink, name: str, reason: str) -> None:
     """To people even where the launcher's words are events, which may be what is lost."""
     sink.say(f"warning: {escaped(name)}: {reason}; the rest of the output is lost", owner=sink)
-
-
-def _open_standard_streams() -> None:
-    """Keeps 0, 1 and 2 from being given to pipes and sockets when the caller had closed them."""
-    while True:
-        descriptor = os.open(os.devnull, os.O_RDWR)
-        if descriptor > 2:
-            os.close(descriptor)
-            return
-        os.set_inheritable(descriptor, True)
 
 
 def _are_same(one: int, other: int) -> bool:
