@@ -25,6 +25,7 @@ from horovod.bootstrap.network.endpoints import _parse
 from horovod.bootstrap.network.frames import Opener, Sealer
 from horovod.bootstrap.store import messages as store_messages
 from horovod.bootstrap.store import verdicts
+from horovod.bootstrap.store.remarks import Remarks
 from horovod.bootstrap.text import escaped, shown
 from horovod.common.collective import objects
 from horovod.common.exceptions import HorovodInternalError
@@ -92,6 +93,13 @@ def test_no_bit_of_a_challenge_can_be_changed(place: int) -> None:
     challenge[place] ^= 1
     with pytest.raises(AuthenticationError):
         connector.feed(bytes(challenge))
+
+
+@pytest.mark.parametrize("value", [b"[" * 8000, b"[0, 0, [" + b'{"a":' * 1500, b"[1, 2, 3]", b"[", b"\xff"])
+def test_what_is_no_remark_of_a_rank_is_refused(value: bytes) -> None:
+    remarks = Remarks()
+    assert remarks.take(0, b"", value) == "not a remark"
+    assert remarks.lines(1) == []
 
 
 @many

@@ -329,6 +329,13 @@ def test_one_job_at_a_time(tmp_path, monkeypatch):
     assert train(tmp_path, 2)[0] == 1
 
 
+def test_a_lock_with_any_text_names_nobody(tmp_path):
+    for text in ("[" * 4000, "[1]", "x", ""):
+        (tmp_path / layout.LOCK).write_text(text)
+        with opened(str(tmp_path)) as place:
+            assert lock.token_in(place) == ""
+
+
 def test_links_of_others_are_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")

@@ -42,7 +42,7 @@ class Remarks:
                 raise ValueError
             is_idle, has_reduced_nothing, texts = json.loads(value)
             self._by_rank[rank] = Remark(bool(is_idle), bool(has_reduced_nothing), list(map(str, texts)))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             return "not a remark"
         return ""
 

@@ -113,6 +113,6 @@ def _is_ours(folder: Folder) -> bool:
 def _told(folder: Folder) -> dict[str, object]:
     try:
         told = json.loads(folder.read(LOCK, _LONGEST))
-    except (DamagedError, OSError, ValueError):
+    except (DamagedError, OSError, RecursionError, ValueError):
         return {}
     return told if isinstance(told, dict) else {}
