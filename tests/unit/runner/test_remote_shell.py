@@ -1,8 +1,12 @@
 """The command in place of ssh: its words, and what its end means."""
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from launch import MODULE
+from load import within
 
 from horovod.runner.nodes import remote_shell, ssh
 
@@ -51,3 +55,15 @@ def test_only_ssh_is_tried_again_for_its_words() -> None:
     errors = "Connection closed by remote host"
     assert ssh.was_dropped(ssh.Target("n"), errors)
     assert not ssh.was_dropped(ssh.Target("n", shell=("kubectl", "{host}")), errors)
+
+
+@pytest.mark.parametrize("given", ["</dev/null", "<&-", "<{file}"])
+def test_a_command_that_passes_no_input_on_is_told_so(given: str, tmp_path: Path) -> None:
+    shell, file = tmp_path / "exec.sh", tmp_path / "file"
+    file.write_text("no launcher\n")
+    shell.write_text(f'#!/bin/sh\nshift\nexec "$@" {given.format(file=file)}\n')
+    shell.chmod(0o755)
+    words = [*MODULE, "-np", "1", "-H", "other:1", "--remote-shell", f"{shell} {{host}}", "true"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=within(30), check=False)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("horovodrun: error: other: ") and "docker exec -i" in done.stderr

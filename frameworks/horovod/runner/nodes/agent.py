@@ -6,6 +6,7 @@ far as the launcher has room for it, so that news of deaths never waits behind i
 """
 
 import os
+import selectors
 import signal
 import sys
 import time
@@ -279,11 +280,27 @@ def _hello(ports: Sequence[int] | None, launcher: Sequence[str]) -> dict[str, ob
 
 def main() -> None:
     """Serves the launcher at the other end of standard input and output."""
+    if not _has_other_end():
+        complain(
+            "nobody can be heard on its standard input: a command in place of ssh has to pass that on, as "
+            "docker exec -i and kubectl exec -i do; to join a job, give --join HOST:PORT"
+        )
+        os._exit(_NOT_RUN_STATUS)
     loop = Loop(SignalQueue(), Children())
     # The launcher's messages keep 0 and 1 to themselves.
     sys.stdin = open(os.devnull, encoding="utf-8")
     status = Agent(loop, Pipes(loop)).run()
     os._exit(status)  # without ``dismiss``, the guard ends what still runs
+
+
+def _has_other_end() -> bool:
+    """Whether standard input is one that the loop can wait for: no file, and not /dev/null."""
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(0, selectors.EVENT_READ)
+    except OSError:
+        return False
+    return True
 
 
 def join(dial: Callable[[Loop], DialIn]) -> int:
