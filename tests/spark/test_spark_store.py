@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+from horovod.spark.common import dataset
 from horovod.spark.common.arrow import Column
 from horovod.spark.common.reader import Batches
 from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
@@ -242,6 +243,24 @@ def test_a_row_group_of_another_file_system_is_one_request(tmp_path: Path) -> No
     assert sum(len(batch["c"]) for batch in batches.epoch()) == 100_000
     whole = (tmp_path / "0.parquet").stat().st_size
     assert len(Bucket.reads) == 4 and 0.7 * whole < sum(Bucket.reads) < 0.8 * whole
+
+
+@pytest.mark.parametrize("store", ["s3"], indirect=True)
+def test_what_other_processes_write(store: FilesystemStore) -> None:
+    """Also into folders that this one has listed before."""
+    other = fsspec.filesystem("s3", skip_instance_cache=True)
+    checkpoint = store.get_checkpoint_path("run")
+    assert checkpoint
+    other.pipe_file(store.get_run_path("run") + "/logs/a", b"1")
+    assert store.get_checkpoints("run", "") == [store.get_run_path("run") + "/logs"]
+    other.pipe_file(checkpoint, b"2")
+    assert store.exists(checkpoint)
+    for name in ("first", "second"):
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({name: [1]}), sink)
+        store.delete(store.get_train_data_path())
+        other.pipe_file(f"{store.get_train_data_path()}/{name}.parquet", sink.getvalue().to_pybytes())
+        assert list(dataset.described(store).columns) == [name]
 
 
 @pytest.mark.parametrize("store", ["bucket", "s3"], indirect=True)

@@ -80,8 +80,12 @@ class FilesystemStore(Store):
 
     @property
     def filesystem(self) -> Any:
-        """Of fsspec, which keeps one for the same arguments."""
-        return url_to_fs(self.prefix_path, **self.storage_options)[0]
+        """Of fsspec, which keeps one for the same arguments. It remembers no folders: Spark and ranks, which
+        are other processes, write into them.
+        """
+        found = url_to_fs(self.prefix_path, **self.storage_options)[0]
+        found.invalidate_cache()
+        return found
 
     @property
     def fs(self) -> Any:
