@@ -28,7 +28,8 @@ def estimator(folder: Path, **values: Any) -> TorchEstimator:
     """For the plane of ``cases``."""
     torch.manual_seed(1)
     model = torch.nn.Linear(3, 1)
-    own = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loss": F.mse_loss}
+    rate = np.logspace(-2, -1, 2)[1]  # a number of NumPy
+    own = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=rate), "loss": F.mse_loss}
     return TorchEstimator(**cases.of_the_plane(folder, **{**own, **values}))
 
 

@@ -53,7 +53,7 @@ class Training(common.Training):
 
     def checkpoint(self) -> bytes:
         """The learning rate in it is that of one rank."""
-        optimizer = copy.deepcopy(self.optimizer.state_dict())
+        optimizer = plain(copy.deepcopy(self.optimizer.state_dict()))
         for group in optimizer["param_groups"]:
             group["lr"] /= hvd.size()
         return saved(
@@ -131,6 +131,17 @@ def prepared(training: Any, batch: Batch) -> Prepared:
         tensors(labels, params["label_shapes"], of_labels),
         None if weights is None else tensors([weights], None, dtype)[0],
     )
+
+
+def plain(value: Any) -> Any:
+    """With numbers of Python in place of NumPy's, such as a learning rate of ``np.logspace``, which
+    ``torch.load`` takes for code.
+    """
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def saved(**state: Any) -> bytes:
