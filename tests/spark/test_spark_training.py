@@ -1,6 +1,9 @@
-"""The batches of a rank: none has a single row, with which BatchNorm cannot be trained."""
+"""What ranks of all frameworks do alike: the batches of a rank, none of which has a single row, with which
+BatchNorm cannot be trained; and its checkpoints.
+"""
 
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from horovod.spark.common import dataset
+from horovod.spark.common import dataset, training
 from horovod.spark.common.store import Store
 from horovod.spark.common.training import Plan, Share
 
@@ -52,3 +55,27 @@ def test_no_batch_has_a_single_row(tmp_path: Path, rows: int, batch_size: int, s
         for epoch in (0, 1):
             found = itertools.chain.from_iterable(batch["n"] for each in of_ranks[epoch::2] for batch in each)
             assert set(found) == set(range(rows))
+
+
+def test_a_run_keeps_the_checkpoint_before_its_loss_was_nan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever rank has the rows to blame, rank 0 has written by then: a run goes on from what it finds."""
+    monkeypatch.setattr(training.hvd, "rank", lambda: 0)
+    store = Store.create(str(tmp_path))
+
+    class Trained(training.Training):
+        def __init__(self) -> None:
+            self.plan = Plan(dataset.Dataset("", None, {}, 1, 0), store, "run", b"")
+            self.params = {"feature_cols": [], "label_cols": [], "sample_weight_col": None}
+            self.share: Any = self
+            self.train = lambda epoch: iter(())
+
+        def checkpoint(self) -> bytes:
+            return b"%d" % self.done
+
+    one = Trained()
+    for epoch, loss in enumerate([0.5, 0.25, math.nan, math.nan]):
+        one.end_epoch(epoch, loss)
+    path = store.get_checkpoint_path("run")
+    assert path is not None and store.read(path) == b"2" and one.result() == b"4"

@@ -336,9 +336,23 @@ def test_steps_of_ones_own(session: Any, frame: Any, tmp_path: Path) -> None:
     for row in fitted.transform(frame).collect():
         assert row["y__output"] == pytest.approx(row["y"] / 2, abs=0.3)
     values |= {"train_steps_per_epoch": 5, "backward_passes_per_step": 2, "epochs": 10}
-    for module in (None, ParquetDataModule):
+    left = tmp_path / "left"
+
+    class Opened(ParquetDataModule):
+        def __enter__(self) -> Any:
+            self.has_begun = True
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            left.write_text(str(self.has_begun))
+
+        def train_data(self) -> Any:
+            return super().train_data() if self.has_begun else None
+
+    for module in (None, ParquetDataModule, Opened):
         fitted = estimator(tmp_path, data_module=module, validation=0.2, **values).fit(frame)
         assert fitted.getHistory()[-1]["validation"]["loss"] < 0.1
+        assert left.exists() == (module is Opened)
 
 
 def test_fit_on_parquet(session: Any, frame: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import tempfile
@@ -73,8 +74,9 @@ class Training:
                     f"the run {self.plan.run_id!r} has a checkpoint of another model or optimizer: choose "
                     "another run_id"
                 ) from error
-        self.fit(self.epochs())
-        return self.result() if hvd.rank() == 0 else None
+        with self.share:
+            self.fit(self.epochs())
+            return self.result() if hvd.rank() == 0 else None
 
     def epochs(self) -> range:
         """Those to train: what is missing of ``epochs``, or so many more."""
@@ -82,7 +84,8 @@ class Training:
         return range(self.done, asked if self.done < asked else self.done + asked)
 
     def end_epoch(self, epoch: int, loss: float) -> None:
-        """Keeps a checkpoint in the store, for a run of the same ``run_id``.
+        """Keeps a checkpoint in the store, for a run of the same ``run_id``: none whose loss is NaN, from
+        which such a run could not go on, as it can from that before it.
 
         Raises:
             ValueError: the loss is NaN, and so are values of this rank's rows.
@@ -93,7 +96,7 @@ class Training:
         if hvd.rank() == 0:
             self.kept = self.checkpoint()
             path = self.plan.store.get_checkpoint_path(self.plan.run_id)
-            if path is not None:
+            if path is not None and not math.isnan(loss):
                 self.plan.store.write(path, self.kept)
 
     def _refuse_nan(self, epoch: int) -> None:
@@ -146,7 +149,9 @@ class Training:
 
 
 class Share:
-    """The data of one rank, in steps of which all ranks have the same number."""
+    """The data of one rank, in steps of which all ranks have the same number. Those of a ``data_module`` are
+    there in a ``with`` statement alone.
+    """
 
     def __init__(self, plan: Plan, params: Mapping[str, Any], rank: int, size: int) -> None:
         self._plan, self._params, self._rank, self._size = plan, params, rank, size
@@ -161,7 +166,17 @@ class Share:
         has_val = params["validation"] is not None and dataset.val_path is not None and dataset.val_rows > 0
         asked = params["validation_steps_per_epoch"]
         self.val_steps = (asked or _ceil(dataset.val_rows, size * self._val_rows)) if has_val else 0
-        self._train, self._val = self._of_module() if params["data_module"] else self._of_batches()
+        self._opened = contextlib.ExitStack()
+        if not params["data_module"]:
+            self._train, self._val = self._of_batches()
+
+    def __enter__(self) -> Share:
+        if self._params["data_module"]:
+            self._train, self._val = self._of_module()
+        return self
+
+    def __exit__(self, *told: Any) -> None:
+        self._opened.__exit__(*told)  # which cannot hide that the training has failed
 
     def train(self, epoch: int) -> Iterator[Batch]:
         """The batches of one epoch."""
@@ -216,7 +231,8 @@ class Share:
             verbose=params["verbose"] > 0,
             seed=params["random_seed"] or 0,
         )
-        train, val = module.train_data(), module.val_data()
+        opened = self._opened.enter_context(module)
+        train, val = opened.train_data(), opened.val_data()
         return lambda _: iter(train), lambda _: iter(val)
 
     def _is_shuffled(self) -> bool:
