@@ -29,6 +29,7 @@ def module(package: Any = lightning, rate: float = 0.1) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(3, 1)
+            self.save_hyperparameters({"rate": np.float64(rate)})
 
         def forward(self, x: Any) -> Any:
             return self.layer(x)

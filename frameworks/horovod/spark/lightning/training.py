@@ -7,6 +7,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
 from typing import Any
 
 import torch
@@ -72,7 +73,10 @@ class Training(common.Training):
         }
         if share.val_steps:
             loaders["val_dataloaders"] = Loader(lambda _: share.validate(), share.val_steps, self._tensors)
-        trainer.fit(self.module, **loaders, ckpt_path=self.resumed_from)
+        # Hyperparameters in a checkpoint may be of any class: Lightning is to read it as ``resume`` has, and
+        # its older versions do so.
+        options = {"weights_only": False} if "weights_only" in signature(trainer.fit).parameters else {}
+        trainer.fit(self.module, **loaders, ckpt_path=self.resumed_from, **options)
 
     def checkpoint(self) -> bytes:
         with open(self.kept_at, "rb") as file:
