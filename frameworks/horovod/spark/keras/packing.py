@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 PACKAGES = ("keras", "tf_keras")
 _OBJECTS = ("optimizer", "loss", "metrics")
+_saving = threading.Lock()  # a CrossValidator has one model trained by several threads
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,9 @@ def archive(model: Any) -> Archive:
     where it finds the source.
     """
     package = package_of(model)
-    vars(model)["get_compile_config"] = lambda: None
-    with tempfile.TemporaryDirectory() as folder:
+    with _saving, tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
+        vars(model)["get_compile_config"] = lambda: None
         try:
             model.save(path)
         finally:
