@@ -116,6 +116,20 @@ def test_empty_partitions(session: Any, is_new: bool) -> None:
     assert [row["y__output"] for row in added.collect()] == [0, 2, 4]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "given", "wanted"),
+    [
+        ("int8", [1.6, 127.0, 128.0], [2, 127, None]),
+        ("int32", [np.nan, 3e9, -np.inf], [None] * 3),
+        ("int64", [2.0**62, 1e19], [1 << 62, None]),
+        ("bool", [0.2, np.nan, 0.7], [False, None, True]),
+    ],
+)
+def test_numbers_that_the_type_of_the_label_has_not(dtype: str, given: Any, wanted: Any) -> None:
+    (output,) = outputs(Column("y", dtype, (), "scalar"))
+    assert output.encode(np.array(given)).to_pylist() == wanted
+
+
 def test_nulls_and_models_of_another_kind() -> None:
     """Are told with the name of the column."""
     with pytest.raises(ValueError, match="column 'x' has 1 nulls in 2 rows"):

@@ -65,9 +65,8 @@ class Output:
             is_sparse = self.label.kind == "sparse_vector"
             return (_sparse if is_sparse else _dense)(values.reshape(rows, -1).astype(np.float64))
         dtype = np.dtype(self.dtype)
-        if dtype.kind in "biu":  # such as a class of a model that gives a probability
-            values = np.rint(values)
-        flat = pa.array(values.reshape(-1).astype(dtype))
+        flat = values.reshape(-1)
+        flat = _whole(flat, dtype) if dtype.kind in "biu" else pa.array(flat.astype(dtype))
         return (
             flat
             if self.kind == "scalar"
@@ -170,6 +169,16 @@ def _check_count(found: Sequence[np.ndarray], outputs: Sequence[Output]) -> None
     if len(found) != len(outputs):
         names = [output.label.name for output in outputs]
         raise ValueError(f"the model gives {len(found)} outputs for {len(names)} labels: {names}")
+
+
+def _whole(values: np.ndarray, dtype: np.dtype) -> pa.Array:
+    """Rounded, such as a class of a model that gives a probability; null where the type has no such number,
+    as for NaN.
+    """
+    rounded = np.rint(values)
+    with np.errstate(invalid="ignore"):
+        found = rounded.astype(dtype)
+    return pa.array(found, mask=np.isnan(rounded) if dtype.kind == "b" else found != rounded)
 
 
 def _offsets(rows: int, length: int) -> pa.Array:
