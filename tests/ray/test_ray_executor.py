@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ import ray_programs as programs
 from load import within
 
 from horovod.ray import RayExecutor
+from horovod.ray.static import StaticJob
+from horovod.ray.strategy import Strategy
 
 
 @pytest.fixture
@@ -208,3 +212,28 @@ def test_a_driver_outside_of_the_cluster(cluster: Any) -> None:
 def test_numbers_that_cannot_be(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         RayExecutor(RayExecutor.create_settings(), **options)
+
+
+@pytest.mark.parametrize("kind", ["call", "execute"])
+def test_threads_call_all_ranks_in_one_order(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one rank would be in the call of one thread while another is in that of another."""
+    calls: list[list[Any]] = [[], []]
+    job = StaticJob(Strategy(2, 1, 0, 1.0), {}, 1.0)
+    job.workers = [SimpleNamespace(**{kind: SimpleNamespace(remote=of_rank.append)}) for of_rank in calls]
+    monkeypatch.setattr(ray, "put", lambda value: value)
+    monkeypatch.setattr(job, "_wait", lambda references, callbacks: references)
+
+    def call(number: int) -> None:
+        if kind == "call":
+            job.run_remote(len, [number], {})
+        else:
+            job.execute(lambda _: number, ())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(call, range(5000)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert calls[0] == calls[1] and len(calls[0]) == 5000

@@ -40,6 +40,7 @@ class StaticJob:
         self.strategy = strategy
         self.workers: list[Any] = []
         self._variables = {START_TIMEOUT_VARIABLE: f"{start_seconds:g}", **variables}
+        self._calling = threading.Lock()  # ranks get the calls of several threads in one order
         self._processes: dict[int, Process] = {}
         self._meeting: Meeting | None = None
         self._listener: Listener | None = None
@@ -77,12 +78,15 @@ class StaticJob:
     def run_remote(self, function: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
         """References to it."""
         called = ray.put((function, args or (), kwargs or {}))
-        return [worker.call.remote(called) for worker in self.workers]
+        with self._calling:
+            return [worker.call.remote(called) for worker in self.workers]
 
     def execute(self, function: Callable[[Any], Any], callbacks: Callbacks) -> list[Any]:
         """What the function returns for the executable of each rank."""
         put = ray.put(function)
-        return self._wait([worker.execute.remote(put) for worker in self.workers], callbacks)
+        with self._calling:
+            references = [worker.execute.remote(put) for worker in self.workers]
+        return self._wait(references, callbacks)
 
     def execute_single(self, function: Callable[[Any], Any]) -> Any:
         """What it returns for that of rank 0."""
