@@ -58,6 +58,12 @@ struct Handle {
     std::byte* const given = entry.buffers[tensor].output;
     return given != nullptr || outputs.empty() ? given : outputs[tensor].data.get();
   }
+  // In bytes.
+  int64_t RoomOf(size_t tensor) const {
+    const TensorBuffer& buffer = entry.buffers[tensor];
+    const bool given = buffer.output != nullptr || outputs.empty();
+    return given ? buffer.output_bytes : outputs[tensor].bytes;
+  }
   // Once done: whether nothing uses its tensors any more. A GPU may have to come to it yet.
   bool IsOver() const { return end == nullptr || end->HasCome(); }
   // Once done: whether somebody has written to the outputs since, as far as a sample tells.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -54,14 +55,22 @@ Status PrescaleAhead(Handle* handle, double* prescale) {
   return Status::Ok();
 }
 
-// Whether two pieces write to the same memory.
-bool ShareOutputs(const std::vector<Piece>& pieces) {
-  std::vector<std::pair<const std::byte*, const std::byte*>> outputs;
-  outputs.reserve(pieces.size());
-  for (const Piece& piece : pieces) outputs.emplace_back(piece.output, piece.output + piece.bytes);
+using Range = std::pair<const std::byte*, const std::byte*>;
+
+bool Overlap(const Range& one, const Range& other) {
+  return one.first < other.second && other.first < one.second;
+}
+
+// Whether a piece writes to memory that another reads or writes. `outputs` are those of the pieces.
+bool ShareOutputs(const std::vector<Piece>& pieces, std::vector<Range> outputs) {
   std::sort(outputs.begin(), outputs.end());
-  const auto overlap = [](const auto& one, const auto& next) { return next.first < one.second; };
-  return std::adjacent_find(outputs.begin(), outputs.end(), overlap) != outputs.end();
+  if (std::adjacent_find(outputs.begin(), outputs.end(), Overlap) != outputs.end()) return true;
+  return std::any_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    if (piece.input == piece.output) return false;
+    const Range read(piece.input, piece.input + piece.bytes);
+    const auto next = std::lower_bound(outputs.begin(), outputs.end(), Range(read.second, nullptr));
+    return next != outputs.begin() && Overlap(*std::prev(next), read);
+  });
 }
 
 Status Numbers(const std::vector<int64_t>& numbers, Output* output) {
@@ -205,12 +214,19 @@ Executor::Job Executor::MakeJob(std::vector<Part> parts, const Policy& policy) c
   return job;
 }
 
-// Tensors that share memory, as tied weights do, and are reduced in place together: what is already
-// reduced of one must not be taken for the input of another.
+// Tensors that share memory, as tied weights do, and are reduced together, one in place: what is
+// already reduced of one must not be taken for the input of another.
 Status Executor::KeepSharedInputs(Job* job) {
   std::vector<Piece>& pieces = job->spec.pieces;
   const bool on_host = job->spec.order.empty();
-  if (pieces.size() < 2 || !on_host || !ShareOutputs(pieces)) return Status::Ok();
+  if (pieces.size() < 2 || !on_host) return Status::Ok();
+  std::vector<Range> outputs;
+  outputs.reserve(pieces.size());
+  for (const Part& part : job->parts) {
+    const std::byte* const begin = part.handle->OutputOf(part.tensor);
+    outputs.emplace_back(begin, begin + part.handle->RoomOf(part.tensor));
+  }
+  if (!ShareOutputs(pieces, std::move(outputs))) return Status::Ok();
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Part& part = job->parts[i];
     const negotiate::TensorMeta& meta = part.handle->entry.request.tensors[part.tensor];

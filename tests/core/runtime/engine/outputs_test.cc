@@ -134,6 +134,34 @@ TEST(Outputs, OfAllreducesMayShareMemory) {
   }
 }
 
+// In whichever order they start: of one average another is the same.
+TEST(Outputs, OfAnAllreduceMayBeTheInputOfAnother) {
+  for (const Wires wires : kAllWires) {
+    Cluster cluster(kRanks, wires);
+    cluster.Run([&](Engine& engine, int rank) {
+      for (const int64_t length : {1, 7, 5000, 30000, 100000, 1000000}) {
+        for (const bool in_place_first : {true, false}) {
+          const auto count = static_cast<size_t>(length);
+          std::vector<float> data(count, static_cast<float>(10 * rank + 1));
+          std::vector<float> result(count);
+          std::vector<HandlePtr> handles(2);
+          for (int t = 0; t < 2; ++t) {
+            std::vector<float>* const output = (t == 0) == in_place_first ? &data : &result;
+            Entry entry;
+            entry.request.reduce_op = ReduceOp::kAverage;
+            entry.request.tensors.push_back({DataType::kFloat32, {length}});
+            entry.buffers.push_back({Bytes(&data), BytesOf(data), Bytes(output), BytesOf(*output)});
+            ASSERT_OK(Submit(engine, std::move(entry), &handles[static_cast<size_t>(t)]));
+          }
+          for (const HandlePtr& handle : handles) ASSERT_OK(engine.Wait(handle, -1, nullptr));
+          EXPECT_TRUE(data == std::vector<float>(count, 11.0f));
+          EXPECT_TRUE(result == data);
+        }
+      }
+    });
+  }
+}
+
 TEST(Barrier, ComesAfterWhatWasStartedBefore) {
   constexpr int kTensors = 50;
   for (const Wires wires : kAllWires) {
