@@ -133,6 +133,23 @@ def every_exchange() -> None:
                 check(found, part[rank], ("all_to_all", dtype))
 
 
+def shared_memory() -> None:
+    """As a program has it that keeps one buffer for what it sends and what it receives."""
+    with process_group() as (rank, size):
+        for length in (size, size * 100, size * LARGE):
+            given = [torch.arange(length, dtype=torch.float32) + 1000 * each for each in range(size)]
+            for shift in (0, length // size + 1, length):
+                whole = torch.zeros(2 * length)
+                sent, received = whole[:length].copy_(given[rank]), whole[shift : shift + length]
+                dist.all_to_all_single(received, sent)
+                expected = torch.cat([each.chunk(size)[rank] for each in given])
+                assert torch.equal(received, expected), ("all_to_all_single", length, shift)
+            for shift in (rank * length, 0, 1, length // 2, (size - 1) * length):
+                whole = torch.zeros(size * length)
+                dist.all_gather_into_tensor(whole, whole[shift : shift + length].copy_(given[rank]))
+                assert torch.equal(whole, torch.cat(given)), ("all_gather_into_tensor", length, shift)
+
+
 def every_reduce_scatter() -> None:
     with process_group() as (rank, size):
         for dtype, width in itertools.product([*FLOATS[:4], torch.int32, torch.complex64], (1, 5, LARGE)):
@@ -235,6 +252,7 @@ PROGRAMS = [
     booleans,
     every_move,
     every_exchange,
+    shared_memory,
     every_reduce_scatter,
     unusual_memory,
     together,

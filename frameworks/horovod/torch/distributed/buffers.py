@@ -92,6 +92,20 @@ def flat_source(tensor: torch.Tensor, moved: bool = True) -> torch.Tensor:
     return _plain(tensor, moved).resolve_neg().contiguous().view(-1).cpu()
 
 
+def apart(source: torch.Tensor, output: torch.Tensor, place: int | None = None) -> torch.Tensor:
+    """What may be sent while ``output`` is filled: the source, or a copy if it shares memory with that.
+
+    Args:
+        source: from ``flat_source``.
+        output: of a Target.
+        place: of the parts of the output, each of the source's size, the one that becomes equal to the
+            source, which may be it.
+    """
+    shift = source.data_ptr() - output.data_ptr()
+    shared = -source.nbytes < shift < output.nbytes
+    return source.clone() if shared and (place is None or shift != place * source.nbytes) else source
+
+
 def target(tensor: torch.Tensor, moved: bool = True) -> Target:
     """Where the result for ``tensor`` goes: itself or a substitute that has its elements (to be reduced in
     place).

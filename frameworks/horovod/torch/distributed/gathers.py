@@ -52,6 +52,7 @@ def allgather_single(communicator: Communicator, outputs: Tensors, inputs: Tenso
             raise wrong_call(communicator, "all_gather into one tensor", why)
         source, each = buffers.flat_source(given), buffers.target(output)
         whole = each.buffer if communicator.order is None else torch.empty_like(each.buffer)
+        source = buffers.apart(source, whole, communicator.rank)
         specs.append(buffers.spec(source, whole, (1, source.numel()), given.dtype))
         kept.append(source)
         targets.append(each)
@@ -188,7 +189,8 @@ def alltoall_single(
     if communicator.order is not None:
         outputs, inputs = output.split(output_rows), given.split(input_rows)
         return alltoall(communicator, outputs, inputs, options, [output])
-    source, target = buffers.flat_source(given), buffers.target(output)
+    target = buffers.target(output)
+    source = buffers.apart(buffers.flat_source(given), target.buffer)
     sent = _elements(input_rows, source)
     room = _elements(output_rows, target.buffer)
     spec = buffers.spec(source, target.buffer, source.shape, given.dtype)
