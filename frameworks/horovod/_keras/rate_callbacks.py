@@ -10,6 +10,7 @@ from horovod._keras import optimizer_variables
 from horovod._keras.callbacks import CallbackPart
 from horovod.common.training import learning_rate as rates
 from horovod.common.training.agreement import at_construction
+from horovod.elastic import notices
 
 _WARMUP_END = "horovod_warmup_end"  # in the parameters of a fit, which all its callbacks share
 _ROUNDING = 1e-7  # of the optimizer's rate, which is a float32
@@ -45,7 +46,7 @@ class _RateCallback(CallbackPart):
     def _initial_rate(self, optimizer: Any) -> float:
         if self.initial_lr is not None:
             return self.initial_lr
-        if not at_construction():  # training begins again there, at a rate that this callback has changed
+        if _may_begin_again():
             raise ValueError(
                 f"{type(self).__name__} needs initial_lr in an elastic job: when training begins again after "
                 "a change of the ranks, the optimizer has the rate of the last commit, not the first one."
@@ -78,6 +79,11 @@ class _RateCallback(CallbackPart):
                 f"{type(self).__name__} cannot tell how many batches an epoch has; give it steps_per_epoch, "
                 "the same number on all ranks."
             )
+
+
+def _may_begin_again() -> bool:
+    """Whether this training goes on after a change of the ranks, at a rate that has been changed."""
+    return not at_construction() and notices.has_listeners()
 
 
 def _steps_of(params: dict[str, Any]) -> int:

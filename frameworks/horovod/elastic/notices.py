@@ -37,6 +37,12 @@ def remove(listener: Listener) -> None:
         _listeners.remove(listener)
 
 
+def has_listeners() -> bool:
+    """Whether a function that ``hvd.elastic.run`` has wrapped is running."""
+    with _lock:
+        return bool(_listeners)
+
+
 def _tell(number: int, added: bool, removed: bool) -> None:
     result = ADDED * added | REMOVED * removed
     with _lock:
