@@ -80,7 +80,8 @@ class RateScale:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the factor is."""
-        return {"ranks": self._chosen_for(), "from": self._from, "target": self._target, "made": self._made}
+        self._chosen_for()
+        return {"ranks": self._ranks, "from": self._from, "target": self._target, "made": self._made}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Goes on from there, to the factor of the ranks that there are now.
@@ -88,7 +89,7 @@ class RateScale:
         Args:
             state_dict: of ``state_dict``.
         """
-        self._ranks, self._made = int(state_dict["ranks"]), int(state_dict["made"])
+        self._ranks, self._made = state_dict["ranks"], int(state_dict["made"])
         self._from, self._target = float(state_dict["from"]), float(state_dict["target"])
         self.reset()
 

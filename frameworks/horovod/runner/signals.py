@@ -16,6 +16,7 @@ _CAUGHT = (
     signal.SIGCHLD,
     *STOP_SIGNALS,
 )
+_MAY_STAY_BLOCKED = (signal.SIGUSR1, signal.SIGUSR2)  # whose meaning is the program's
 _STOP_SECONDS = 0.2
 
 
@@ -24,8 +25,8 @@ class SignalQueue:
     some.
 
     A SIGHUP that was ignored before (nohup) stays ignored, also in the ranks. What the parent had blocked
-    comes through, here and in the ranks, which inherit the mask: else nobody could end them, and the launcher
-    would not see them end.
+    comes through (but SIGUSR1 and SIGUSR2), here and in the ranks, which inherit the mask: else nobody could
+    end them, and the launcher would not see them end.
 
     ``continued``: how many SIGCONT have come, taken or not.
     """
@@ -40,7 +41,8 @@ class SignalQueue:
             if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN)
         }
         signal.signal(signal.SIGCONT, self._note_continued)
-        self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, _CAUGHT)  # once all have their handlers
+        ours = set(_CAUGHT).difference(_MAY_STAY_BLOCKED)
+        self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, ours)  # once all have their handlers
 
     def _note_continued(self, *_: object) -> None:
         self.continued += 1

@@ -69,6 +69,15 @@ def test_signals_that_were_blocked_end_a_job(job: Launcher, number: int) -> None
     assert result.returncode == 128 + number, result.output
 
 
+def test_a_signal_of_the_program_that_was_blocked_stays_so(job: Launcher) -> None:
+    script = "print('ready'); time.sleep(0.5); print(signal.SIGUSR1 in signal.pthread_sigmask(0, ()))"
+    process = _blocked(job, [signal.SIGUSR1], "-np", "2", *rank_script(script))
+    read_until(process, b"ready", 2)
+    process.send_signal(signal.SIGUSR1)
+    result = job.finish(process, 10)
+    assert result.returncode == 0 and result.output.count("True") == 2, result.output
+
+
 def test_what_is_written_to_streams_that_ranks_have_closed_goes_nowhere(job: Launcher) -> None:
     status, _, errors = job.run("-np", "2", sys.executable, "-c", _SPEAKS)
     assert status == 0, errors.decode()

@@ -42,15 +42,17 @@ def test_it_was_chosen_for_another_number_of_ranks(ranks: list[int]) -> None:
 
 def test_the_ranks_of_the_start_are_those_of_init_also_where_it_is_made_before(ranks: list[int]) -> None:
     ranks[0] = 0
-    scales = [RateScale(warmup_steps=0) for _ in range(3)]
+    scales = [RateScale(warmup_steps=0) for _ in range(4)]
+    saved = scales[3].state_dict()  # by a state that is made before, too
     ranks[0] = 4
+    scales[3].load_state_dict(saved)
     assert scales[0].factor == 1.0
     scales[1].reset()
     scales[2].state_dict()
     ranks[0] = 2
     for scale in scales:
         scale.reset()
-    assert [scale.factor for scale in scales] == [0.5] * 3
+    assert [scale.factor for scale in scales] == [0.5] * 4
 
 
 def test_the_factor_goes_to_a_new_value_in_stages(ranks: list[int]) -> None:

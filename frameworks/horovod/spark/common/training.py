@@ -172,7 +172,9 @@ class Share:
 
     def __enter__(self) -> Share:
         if self._params["data_module"]:
-            self._train, self._val = self._of_module()
+            with contextlib.ExitStack() as stack:  # closes it where it cannot give its data
+                self._train, self._val = self._of_module(stack)
+                self._opened = stack.pop_all()
         return self
 
     def __exit__(self, *told: Any) -> None:
@@ -209,7 +211,7 @@ class Share:
             transform=self._transformation(),
         ).epoch
 
-    def _of_module(self) -> tuple[Epoch, Epoch]:
+    def _of_module(self, stack: contextlib.ExitStack) -> tuple[Epoch, Epoch]:
         """Of the class that the user gives in place of the reader."""
         dataset, params = self._plan.dataset, self._params
         module = params["data_module"](
@@ -231,7 +233,7 @@ class Share:
             verbose=params["verbose"] > 0,
             seed=params["random_seed"] or 0,
         )
-        opened = self._opened.enter_context(module)
+        opened = stack.enter_context(module)
         train, val = opened.train_data(), opened.val_data()
         return lambda _: iter(train), lambda _: iter(val)
 

@@ -175,7 +175,7 @@ def _whole(values: np.ndarray, dtype: np.dtype) -> pa.Array:
     """Rounded, such as a class of a model that gives a probability; null where the type has no such number,
     as for NaN.
     """
-    rounded = np.rint(values)
+    rounded = values if values.dtype.kind in "biu" else np.rint(values)  # which makes floats of integers
     with np.errstate(invalid="ignore"):
         found = rounded.astype(dtype)
     return pa.array(found, mask=np.isnan(rounded) if dtype.kind == "b" else found != rounded)
