@@ -21,11 +21,16 @@ size_t TensorAt(const std::byte* address) {
   if (address < memory || address >= memory + sizeof memory) return kNobodys;
   return static_cast<size_t>(address - memory) / kStride;
 }
+// By the result where the input is kept elsewhere, as of two in flight that share their memory.
+size_t TensorOf(const Piece& piece) {
+  const size_t tensor = TensorAt(piece.input);
+  return tensor == kNobodys ? TensorAt(piece.output) : tensor;
+}
 bool BeginsOp(size_t tensor) { return tensor != kNobodys && tensor % kTensors == 0; }
 
 std::vector<size_t> OpsOf(const CollectiveSpec& spec) {
   std::vector<size_t> ops;
-  for (const Piece& piece : spec.pieces) ops.push_back(TensorAt(piece.input));
+  for (const Piece& piece : spec.pieces) ops.push_back(TensorOf(piece));
   return ops;
 }
 
