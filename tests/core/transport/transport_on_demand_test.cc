@@ -95,7 +95,7 @@ class RankOnDemand : public Transport {
       HVD_RETURN_IF_ERROR(own_->AddLink(link, Descriptor(link.fd)));
     }
     const Status status = own_->Progress(moved);
-    if (own_->poll_fd() >= 0 && !std::exchange(watched_, true)) Watch(own_->poll_fd());
+    WatchOwn();
     return status;
   }
   GlobalRank lost_peer() const override { return own_->lost_peer(); }
@@ -104,6 +104,15 @@ class RankOnDemand : public Transport {
   void Close(int64_t linger_us) override { own_->Close(linger_us); }
 
  private:
+  // As long as something that arrives would be of use: else the rank would be woken for nothing.
+  void WatchOwn() {
+    const int fd = own_->poll_fd();
+    if (fd == watched_) return;
+    if (fd >= 0) Watch(fd);
+    if (fd < 0) EXPECT_EQ(epoll_ctl(events_.get(), EPOLL_CTL_DEL, watched_, nullptr), 0);
+    watched_ = fd;
+  }
+
   void Watch(int fd) const {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -113,7 +122,7 @@ class RankOnDemand : public Transport {
   std::shared_ptr<Exchange> exchange_;
   std::unique_ptr<TcpTransport> own_;
   Descriptor events_;
-  bool watched_ = false;
+  int watched_ = -1;
 };
 
 template <int strands>
