@@ -156,9 +156,7 @@ def _reduce_scatter(
         ]
         return joint(works)
     targets = [buffers.target(output, moved=False) for output in outputs]
-    for i, each in enumerate(targets):
-        if _share_memory(sources[i], each.buffer):
-            sources[i] = sources[i].clone()
+    sources = [buffers.apart(source, each.buffer) for source, each in zip(sources, targets, strict=True)]
     specs = [
         buffers.spec(source, each.buffer, (size, source.numel() // size), given.dtype)
         for source, each, given in zip(sources, targets, inputs, strict=True)
@@ -227,8 +225,3 @@ def reduce_scatter(
         elements = [count * (source.numel() // max(1, whole.numel())) for count in counts]
         works.append(_scatter_here(communicator, output, source, elements, reduction, options))
     return joint(works)
-
-
-def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    first, second = one.data_ptr(), other.data_ptr()
-    return first < second + other.nbytes and second < first + one.nbytes
