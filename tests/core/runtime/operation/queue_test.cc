@@ -26,6 +26,12 @@ std::string Taken(Queue* queue) {
   return order;
 }
 
+HandlePtr Named(const std::string& name) {
+  Entry entry;
+  entry.request.name = name;
+  return std::make_shared<Handle>(std::move(entry));
+}
+
 TEST(Queue, HandsOutTheHighestPriorityFirst) {
   Queue queue;
   ASSERT_OK(Push(&queue, "a", -1));
@@ -53,15 +59,10 @@ TEST(Queue, LetsNothingPassAJoin) {
 
 TEST(Queue, NamesAreFreeAgainOnceForgotten) {
   Queue queue;
-  const auto make = [](const std::string& name) {
-    Entry entry;
-    entry.request.name = name;
-    return std::make_shared<Handle>(std::move(entry));
-  };
-  const HandlePtr first = make("a");
+  const HandlePtr first = Named("a");
   ASSERT_OK(queue.Push(first));
-  EXPECT_TRUE(queue.Push(make("a")).code() == Code::kDuplicate);
-  const HandlePtr unnamed = make("");
+  EXPECT_TRUE(queue.Push(Named("a")).code() == Code::kDuplicate);
+  const HandlePtr unnamed = Named("");
   ASSERT_OK(queue.Push(unnamed));
   EXPECT_EQ(unnamed->name(), "allreduce.noname.1");
   EXPECT_TRUE(queue.Find(0, "a") == first);
@@ -69,21 +70,16 @@ TEST(Queue, NamesAreFreeAgainOnceForgotten) {
   EXPECT_EQ(queue.in_flight(), 2u);
   EXPECT_EQ(queue.InFlight().size(), 2u);
   queue.Forget(first.get());
-  ASSERT_OK(queue.Push(make("a")));
+  ASSERT_OK(queue.Push(Named("a")));
 }
 
 // A signal handler of Python has raised while it was submitted or waited for: the program may well
 // start it again.
 TEST(Queue, AnAbandonedOperationHasASuccessorOfItsName) {
   Queue queue;
-  const auto make = [](const std::string& name) {
-    Entry entry;
-    entry.request.name = name;
-    return std::make_shared<Handle>(std::move(entry));
-  };
-  const HandlePtr first = make("a");
-  const HandlePtr second = make("a");
-  const HandlePtr third = make("a");
+  const HandlePtr first = Named("a");
+  const HandlePtr second = Named("a");
+  const HandlePtr third = Named("a");
   ASSERT_OK(queue.Push(first));
   EXPECT_TRUE(queue.Push(second).code() == Code::kDuplicate);
   first->abandoned = true;
@@ -106,15 +102,10 @@ TEST(Queue, AnAbandonedOperationHasASuccessorOfItsName) {
 // Its turn may have come when the driver has not looked yet, and the program joins.
 TEST(Queue, ASuccessorIsTakenBeforeAJoinThatFollows) {
   Queue queue;
-  const auto make = [] {
-    Entry entry;
-    entry.request.name = "a";
-    return std::make_shared<Handle>(std::move(entry));
-  };
-  const HandlePtr first = make();
+  const HandlePtr first = Named("a");
   ASSERT_OK(queue.Push(first));
   first->abandoned = true;
-  ASSERT_OK(queue.Push(make()));
+  ASSERT_OK(queue.Push(Named("a")));
   EXPECT_EQ(Taken(&queue), "a ");
   queue.Forget(first.get());
   ASSERT_OK(Push(&queue, "", 0, OpKind::kJoin));
@@ -125,13 +116,8 @@ TEST(Queue, ASuccessorIsTakenBeforeAJoinThatFollows) {
 // more.
 TEST(Queue, KeepsNothingOfWhatItHasDiscarded) {
   Queue queue;
-  const auto make = [] {
-    Entry entry;
-    entry.request.name = "a";
-    return std::make_shared<Handle>(std::move(entry));
-  };
-  HandlePtr first = make();
-  HandlePtr second = make();
+  HandlePtr first = Named("a");
+  HandlePtr second = Named("a");
   ASSERT_OK(queue.Push(first));
   first->abandoned = true;
   ASSERT_OK(queue.Push(second));
