@@ -10,7 +10,6 @@ import pytest
 
 # Before Ray is imported. A new cluster would write a token into the user's home otherwise.
 os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0")
-os.environ["RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S"] = "300"  # busy machines start its server late
 import cloudpickle
 import psutil
 import ray
@@ -39,8 +38,7 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setenv("RAY_TMPDIR", folder)
         settings = {f"health_check_{name}": value for name, value in _HEALTH.items()}
         head = {**ray_programs.NODE, "include_dashboard": False, "_system_config": settings}
-        for server in ("ray_client_server_port", "dashboard_agent_listen_port"):
-            head[server] = endpoints.free_port()
+        head["dashboard_agent_listen_port"] = endpoints.free_port()
         cluster = _begun(head)
         try:
             yield cluster
