@@ -19,6 +19,12 @@ HOST_SECONDS = 30.0
 RANK_SECONDS = 30.0
 """For so long ranks wait for each other at the start, by default."""
 ADDRESS_VARIABLE, WORKER_VARIABLE = "HOROVOD_ELASTIC_ADDR", "HOROVOD_ELASTIC_WORKER"
+IDENTITY = (
+    *(f"HOROVOD_{scope}{extent}" for scope in ("", "LOCAL_", "CROSS_") for extent in ("RANK", "SIZE")),
+    *("HOROVOD_HOSTNAME", STORE_VARIABLE, "HOROVOD_JOB_ID", RESTART_VARIABLE),
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+)
+"""Who a process is in its job, and the way to its launcher: of one rank, and of one job."""
 # What all ranks must have alike, by the defaults of the core.
 _SAME_EVERYWHERE = {
     "HOROVOD_SHM_CHUNK_BYTES": 131072,

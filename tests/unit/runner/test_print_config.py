@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from horovod.bootstrap.start_settings import IDENTITY
 from horovod.runner import launch
 from horovod.runner.command_line import options, origins, parser
-from horovod.runner.command_line.exports import IDENTITY, assignment, of_all, of_hosts
+from horovod.runner.command_line.exports import assignment, of_all, of_hosts
 from horovod.runner.launch import parse_args
 
 

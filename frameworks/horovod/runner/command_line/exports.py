@@ -5,16 +5,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE, PREEMPTION_VARIABLE
+from horovod.bootstrap.start_settings import HOST_TIMEOUT_VARIABLE, IDENTITY, PREEMPTION_VARIABLE
 
 from ..hosts import checked_name
-
-# Who a process is in its job, and the way to its launcher: of one rank, and of one job.
-IDENTITY = (
-    *(f"HOROVOD_{scope}{extent}" for scope in ("", "LOCAL_", "CROSS_") for extent in ("RANK", "SIZE")),
-    *("HOROVOD_HOSTNAME", "HOROVOD_STORE_ADDR", "HOROVOD_JOB_ID", "HOROVOD_RESTART"),
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-)
 
 # What the launcher, its agents and the ranks have to agree on.
 _OF_THE_JOB = (HOST_TIMEOUT_VARIABLE, PREEMPTION_VARIABLE)

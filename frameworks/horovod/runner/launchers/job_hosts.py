@@ -13,6 +13,7 @@ from horovod.bootstrap.paths import working_directory
 from horovod.bootstrap.sources import TORCHRUN_MARKS
 from horovod.bootstrap.start_settings import (
     ADDRESS_VARIABLE,
+    IDENTITY,
     RANK_SECONDS,
     START_TIMEOUT_VARIABLE,
     WORKER_VARIABLE,
@@ -21,7 +22,6 @@ from horovod.bootstrap.store.server import StoreServer
 from horovod.bootstrap.text import escaped, is_logged
 
 from .. import timeouts
-from ..command_line import exports
 from ..hosts import Host
 from ..job import Job
 from ..nodes import reach, ssh
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _JOB_VARIABLE = "HOROVOD_JOB_ID"
 # Who this process is itself, where a rank or torchrun has started it.
-_OWN = {*exports.IDENTITY, ADDRESS_VARIABLE, WORKER_VARIABLE, *TORCHRUN_MARKS}
+_OWN = {*IDENTITY, ADDRESS_VARIABLE, WORKER_VARIABLE, *TORCHRUN_MARKS}
 
 
 class JobHosts:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..command_line.exports import IDENTITY
+from horovod.bootstrap.start_settings import IDENTITY
+
 from ..hosts import Host
 
 # Of the host or the shell where horovodrun was started; wrong anywhere else.
