@@ -79,18 +79,11 @@ def start_job(arguments: "argparse.Namespace", call: "Call | None" = None, has_p
     """Starts the ranks, or serves whoever does, and returns the status of the job when it has ended.
     ``call``: what horovod.run needs of the launcher, see call/call.py. ``has_prefix``: see ``job.Output``.
     """
-    from . import meeting
-
-    if arguments.rendezvous is not None and not meeting.leads(arguments):
-        from . import agent
-        from .command_line import options
-
-        place = arguments.node_rank if arguments.node_rank != meeting.AUTO else None
-        settings = {**os.environ, **options.environment(arguments)}
-        return agent.join(arguments.rendezvous, None, None, place, settings=settings)
     from .command_line.new_job import new_job
 
     try:
+        if arguments.rendezvous is not None and not _leads(arguments):
+            return _serve(arguments)
         job = new_job(arguments, os.environ, call, has_prefix)
     except ValueError as error:
         from .launchers import setup
@@ -108,6 +101,31 @@ def start_job(arguments: "argparse.Namespace", call: "Call | None" = None, has_p
     from .launchers import direct
 
     return direct.launch(job)
+
+
+def _leads(arguments: "argparse.Namespace") -> bool:
+    """Whether this host leads a job of hosts that dial. Raises ValueError where that cannot be known."""
+    from . import meeting, timeouts
+    from .launchers import welcome
+
+    seconds = timeouts.start_seconds(_settings(arguments)) or welcome.JOIN_SECONDS
+    meeting.wait_for_name(
+        arguments, seconds, lambda text: print(f"horovodrun: {text}", file=sys.stderr, flush=True)
+    )
+    return meeting.leads(arguments)
+
+
+def _serve(arguments: "argparse.Namespace") -> int:
+    from . import agent, meeting
+
+    place = arguments.node_rank if arguments.node_rank != meeting.AUTO else None
+    return agent.join(arguments.rendezvous, None, None, place, settings=_settings(arguments))
+
+
+def _settings(arguments: "argparse.Namespace") -> dict[str, str]:
+    from .command_line import options
+
+    return {**os.environ, **options.environment(arguments)}
 
 
 @contextlib.contextmanager

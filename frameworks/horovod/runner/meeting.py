@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from . import hosts
 from .command_line import values
@@ -77,16 +77,39 @@ def _check(arguments: argparse.Namespace) -> None:
         raise HostsError("-np is missing: say how many ranks to start in all, or --nproc-per-node N")
 
 
+def wait_for_name(arguments: argparse.Namespace, seconds: float, say: Callable[[str], None]) -> None:
+    """Until the name of --rendezvous leads somewhere: who leads the job, and where it listens, follow from
+    that. The name of a pod does some seconds after the pod has begun, and not earlier in the pod itself.
+
+    Args:
+        arguments: the options, with ``rendezvous``.
+        seconds: how long to wait.
+        say: told why this takes a while.
+
+    Raises:
+        ValueError: it leads nowhere so far.
+    """
+    if arguments.node_rank not in (None, AUTO, 0):  # it dials, which waits for the name as for an answer
+        return
+    if host := split(arguments.rendezvous)[0]:
+        _addresses(host, seconds, lambda error: say(f"waits until {host} leads to an address ({error})"))
+
+
 def leads(arguments: argparse.Namespace) -> bool:
-    """Whether the job is led from this host; the others serve it."""
+    """Whether the job is led from this host; the others serve it. Raises ValueError where that cannot be
+    known.
+    """
     if arguments.nnodes is None:
         return True
     if arguments.node_rank not in (None, AUTO):
         return bool(arguments.node_rank == 0)
-    try:
-        return bool(own_addresses(split(arguments.rendezvous)[0]))
-    except ValueError:  # a name that means nothing yet: whoever it will mean knows it by then
-        return False
+    host, _ = split(arguments.rendezvous)
+    if not host:
+        raise ValueError(
+            f"--rendezvous {arguments.rendezvous}: name the host that leads, as in node1:29500, or say on "
+            "each host which one it is: --node-rank N"
+        )
+    return bool(own_addresses(host))
 
 
 def own_addresses(host: str) -> list[str]:
@@ -94,8 +117,7 @@ def own_addresses(host: str) -> list[str]:
     from horovod.bootstrap.network import interfaces  # late, as all that a job needs
 
     own = [each.host for each in interfaces.addresses()]
-    found = _addresses(host)
-    return list(dict.fromkeys(each for each in found if each in own or interfaces.is_loopback(each)))
+    return [each for each in _addresses(host) if each in own or interfaces.is_loopback(each)]
 
 
 def to_listen_at(host: str) -> list[str]:
@@ -106,14 +128,15 @@ def to_listen_at(host: str) -> list[str]:
     return (own_addresses(host) if host else []) or ["0.0.0.0", "::"]
 
 
-def _addresses(host: str) -> list[str]:
-    import socket  # only here: the help is to be quick
+def _addresses(
+    host: str, seconds: float = 0.0, say: Callable[[OSError], object] = lambda error: None
+) -> list[str]:
+    from horovod.bootstrap.network import names  # only here: the help is to be quick
 
     try:
-        found = socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM)
+        return names.addresses(host, seconds, say)
     except (OSError, UnicodeError) as error:
         raise ValueError(f"--rendezvous {host}: this name leads to no address here ({error})") from None
-    return [str(target[0]) for _, _, _, _, target in found]
 
 
 def in_order(joined: Sequence[tuple[int | None, str]]) -> list[int]:

@@ -122,6 +122,9 @@ def test_who_has_the_address_leads() -> None:
     assert not leads("--rendezvous", "192.0.2.77:29500")
     assert leads("--rendezvous", "192.0.2.77:29500", "--node-rank", "0")
     assert not leads("--rendezvous", "localhost:29500", "--node-rank", "1")
+    assert leads("--rendezvous", ":29500", "--node-rank", "0")
+    with pytest.raises(ValueError, match="--rendezvous :29500: name the host that leads"):
+        leads("--rendezvous", ":29500")
 
 
 def test_a_host_that_is_led_has_the_limits_of_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

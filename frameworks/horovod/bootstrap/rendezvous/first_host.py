@@ -1,11 +1,10 @@
 """Where rank 0 listens, as far as it follows from what every rank knows: the name of its host, and a port."""
 
-import socket
 from collections.abc import Mapping
 
 from ..errors import BootstrapError
 from ..identity import Identity
-from ..network import endpoints, interfaces
+from ..network import endpoints, interfaces, names
 from ..slurm import nodes
 from ..sources import JSRUN, SRUN
 from ..text import shown
@@ -38,16 +37,17 @@ def derived_ports(key: bytes, allowed: range | None) -> range:
     return among[first : first + _TRIES]
 
 
-def ways_to_host(host: str, ports: range) -> list[str]:
-    """Every address at which a store on ``host`` may listen. Raises BootstrapError for an unknown name."""
+def ways_to_host(host: str, ports: range, seconds: float = 0.0) -> list[str]:
+    """Every address at which a store on ``host`` may listen. Raises BootstrapError for a name that is still
+    unknown after so many seconds.
+    """
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = names.addresses(host, seconds)
     except (OSError, UnicodeError) as error:
         raise BootstrapError(
             f"the name of rank 0's host, {shown(host)}, leads to no address here ({error}). Set MASTER_ADDR "
             "to an address of that host, on all ranks"
         ) from None
-    addresses = [str(target[0]) for family, _, _, _, target in found]
     # The name of one's own host may stand for an address such as 127.0.1.1, where nobody listens.
     usable = [endpoints.LOOPBACK if interfaces.is_loopback(address) else address for address in addresses]
     return [endpoints.joined(address, port) for address in dict.fromkeys(usable) for port in ports]

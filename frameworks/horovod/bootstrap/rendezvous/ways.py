@@ -44,7 +44,7 @@ def find_rendezvous(
         environ: its environment.
         network: what the user says of the network.
         own: the secret that the user gives; None: none.
-        timeout: seconds until the launcher must have answered.
+        timeout: seconds until the launcher must have answered, or the name of a host have an address.
         carrier: what the program gives for it; None: what the launcher offers.
 
     Raises:
@@ -66,7 +66,7 @@ def find_rendezvous(
     elif own is None:
         raise BootstrapError(_how_to_give_a_secret(identity, environ))
     else:
-        _by_name(rendezvous, own, environ, network)
+        _by_name(rendezvous, own, environ, network, timeout)
     return rendezvous
 
 
@@ -117,7 +117,9 @@ def _origin_of_secret(rendezvous: Rendezvous) -> str:
     return "there, too" if rendezvous.root is None else f"that of {FILE_VARIABLE}"
 
 
-def _by_name(rendezvous: Rendezvous, own: bytes, environ: Mapping[str, str], network: Network) -> None:
+def _by_name(
+    rendezvous: Rendezvous, own: bytes, environ: Mapping[str, str], network: Network, timeout: float
+) -> None:
     identity = rendezvous.identity
     host = first_host(identity, environ)
     if not host:
@@ -132,7 +134,7 @@ def _by_name(rendezvous: Rendezvous, own: bytes, environ: Mapping[str, str], net
     if identity.rank == 0:
         _serve(rendezvous, environ, network, ports)
     else:
-        rendezvous.address = ",".join(ways_to_host(host, ports))
+        rendezvous.address = ",".join(ways_to_host(host, ports, timeout))
 
 
 def _serve(rendezvous: Rendezvous, environ: Mapping[str, str], network: Network, ports: range | None) -> None:

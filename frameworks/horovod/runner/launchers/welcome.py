@@ -18,7 +18,8 @@ from ..nodes.joining import Joining
 from ..nodes.loop import Loop
 from ..nodes.reach import ReachError
 
-_JOIN_SECONDS = 600.0
+JOIN_SECONDS = 600.0
+"""How long hosts are waited for, if the user says nothing else."""
 _GOODBYE_SECONDS = 1.0
 _TELL_SECONDS = (5.0, 30.0)  # for the first time, and then again and again
 
@@ -61,7 +62,7 @@ class Welcome:
         taken: list[int] = []
         self._loop.on_signal = taken.append
         count = self._job.reach.joining
-        seconds = self._job.reach.start_seconds or _JOIN_SECONDS
+        seconds = self._job.reach.start_seconds or JOIN_SECONDS
         begin = time.monotonic()
         tell = begin + _TELL_SECONDS[0]
         while len(self.joining.here) < count:
