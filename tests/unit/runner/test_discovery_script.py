@@ -150,6 +150,20 @@ def test_a_run_that_hangs_is_ended(start: Any, monkeypatch: pytest.MonkeyPatch) 
     assert len(script.warnings) == 1
 
 
+def test_a_run_that_nobody_may_end_is_waited_for(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of another user, under sudo."""
+
+    def refuse(group: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(discovery, "RUN_SECONDS", 0.3)
+    script = start("sleep 1; echo localhost:2")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", refuse)
+        assert "it has not ended within 0.3 s; the job" in script.warning()
+        script.run(lambda found: script.guardian.forgotten)
+
+
 def test_hosts_that_go_and_come(start: Any, tmp_path: Path) -> None:
     listing = tmp_path / "hosts"
     listing.write_text("a:1\n")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,39 @@ def test_a_command_that_passes_no_input_on_is_told_so(given: str, tmp_path: Path
     done = subprocess.run(words, capture_output=True, text=True, timeout=within(30), check=False)
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith("horovodrun: error: other: ") and "docker exec -i" in done.stderr
+
+
+# The system forbids signals to what sudo runs; tests may be root, whom it forbids nothing.
+OF_ROOT = """
+import os
+kill = os.kill
+def checked(pid, number):
+    try:
+        with open(f"/proc/{pid}/environ") as file:
+            is_of_root = "HVD_TEST_SUDO=1" in file.read().split(chr(0))
+    except ProcessLookupError:  # it has ended, and nobody has looked yet
+        is_of_root = True
+    if is_of_root:
+        raise PermissionError(1, "Operation not permitted")
+    kill(pid, number)
+os.kill = checked
+from horovod.runner import launch
+launch.run_commandline()
+"""
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_command_that_is_another_users_ends_with_its_job(status: int, tmp_path: Path) -> None:
+    shell = tmp_path / "sudo.sh"
+    shell.write_text('#!/bin/sh\nshift\n"$@"\necho $? > ended.new\nsleep 2\nmv ended.new ended\n')
+    shell.chmod(0o755)
+    words = ["-np", "1", "-H", "other:1", "--remote-shell", f"env HVD_TEST_SUDO=1 {shell} {{host}}"]
+    words = [sys.executable, "-c", OF_ROOT, *words, "sh", "-c", f"exit {status}"]
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=within(30), check=False, cwd=tmp_path
+    )
+    assert done.returncode == status and "Operation not permitted" not in done.stderr, done.stderr
+    deadline = time.monotonic() + within(5)
+    while not (tmp_path / "ended").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,5 +1,6 @@
 """Runs the user's discovery script again and again, beside everything else that the launcher does."""
 
+import contextlib
 import os
 import re
 import signal
@@ -180,11 +181,9 @@ class _Run:
         self._stderr.drain()
 
     def kill(self) -> None:
-        """Ends it, with what it has started."""
-        try:
+        """Ends it, with what it has started. Who runs as another user, as under sudo, ends by himself."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def close(self) -> None:
         """Reads no more. What it has started may go on writing, to nobody."""

@@ -1,5 +1,6 @@
 """An ssh that this process runs: for itself as the launcher, or as a relay for the launcher."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -73,8 +74,10 @@ class SshProcess:
         self._close_pipes()
 
     def _signal(self, number: int) -> None:
+        """Of another user, as under sudo, it takes no signals from here, and ends as its pipes do."""
         if self.status() is None:  # not reaped: the number is still its own
-            os.kill(self._pid, number)
+            with contextlib.suppress(PermissionError):
+                os.kill(self._pid, number)
 
     def _close_pipes(self) -> None:
         for pipe in (self._stdin, self._stdout, self._stderr):
