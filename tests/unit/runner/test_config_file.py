@@ -111,7 +111,7 @@ def test_what_is_empty_says_nothing(file: Path, content: str) -> None:
         ("fusion_threshold_mb: 1", "did you mean params.fusion_threshold_mb?"),
         ("xyzzy: 1", "xyzzy is no option of horovodrun (see"),
         ("params: {cycle_time_ms: fast}", "argument --cycle-time-ms: "),
-        ("autotune: {enabled: 7}", "autotune.enabled: 7 is neither true nor false"),
+        ("autotune: {enabled: 7}", "autotune.enabled: '7' is neither true nor false"),
         ("controller: carrier", "none of gloo, mpi, jsrun"),
         ("- a list", "expected keys and values"),
         ("env: 3", "env: expected names and values"),
@@ -119,7 +119,7 @@ def test_what_is_empty_says_nothing(file: Path, content: str) -> None:
         ("env: {HOROVOD_RANK: 1}", "says who a rank is"),
         ("env: [SEED 1]", "no name of a variable"),
         ("a: [", "no YAML"),
-        ("num_proc: 2026-13-45", "no YAML: month must be in 1..12"),
+        ("num_proc: 2026-13-45", "'2026-13-45' is neither a number of ranks nor auto"),
         ("[" * 9999, "no YAML"),
     ],
 )
@@ -162,6 +162,16 @@ def test_a_file_says_how_and_not_what(file: Path, key: str) -> None:
     file.write_text(f"{key}: true\n")
     with pytest.raises(config_file.ConfigFileError, match=f"{key} is no option"):
         config_file.read_options(str(file))
+
+
+def test_numbers_and_dates_stay_as_they_are_written(file: Path) -> None:
+    file.write_text(
+        "env: {PYTHON: 3.10, MASK: 010, LIMIT: 12:30:45, SIZE: 1_000, DAY: 2026-01-02, RATE: 1e-4, NONE: }\n"
+        "stall_check: {warning_time_seconds: 07}\n"
+    )
+    said = ["PYTHON=3.10", "MASK=010", "LIMIT=12:30:45", "SIZE=1_000", "DAY=2026-01-02", "RATE=1e-4", "NONE"]
+    words = [*(f"--env={each}" for each in said), "--stall-check-warning-time-seconds=07"]
+    assert config_file.read_options(str(file)) == words
 
 
 ELASTIC = """
