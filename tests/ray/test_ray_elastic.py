@@ -2,7 +2,9 @@
 
 import os
 import signal
+import threading
 import time
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from ray.core.generated import autoscaler_pb2
 from ray_programs import NODE
 from running import Running
 
-from horovod.ray import ElasticRayExecutor, RayExecutor, RayHostDiscovery
+from horovod.ray import ElasticRayExecutor, RayExecutor, RayHostDiscovery, hosts
 from horovod.runner.elastic.discovery import HostDiscovery
 
 
@@ -104,6 +106,31 @@ def test_nodes_that_the_user_finds(cluster: Any, alive: Any, tmp_path: Any, caps
     (tmp_path / "stop").touch()
     assert [(rank, size, mine) for rank, size, _, mine in job.finish()] == [(0, 2, "mine"), (1, 2, "mine")]
     assert capsys.readouterr().err.count("the nodes stay as they were: ValueError: planted") == 1
+
+
+def test_a_discovery_that_hangs_does_not_outlive_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts.nodes, "alive", dict)
+    monkeypatch.setattr(hosts, "_CLOSE_SECONDS", 0.2)
+    looks, hangs, goes_on = 0, threading.Event(), threading.Event()
+
+    def find(busy: Collection[str]) -> dict[str, int]:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            hangs.set()
+            goes_on.wait()
+        return {}
+
+    found = hosts.Hosts(find, hosts.Terms("", b"", {}, 1, 0))
+    assert found.begin(0) == 0
+    assert hangs.wait(within(10))
+    closing = threading.Thread(target=found.close, daemon=True)
+    closing.start()
+    closing.join(within(10))
+    assert not closing.is_alive()
+    goes_on.set()
+    found._thread.join(within(10))
+    assert not found._thread.is_alive() and looks == 2
 
 
 @pytest.mark.slow

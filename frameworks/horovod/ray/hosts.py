@@ -20,6 +20,7 @@ from . import nodes
 
 _LOOK_SECONDS = 0.5
 _ROOM_SECONDS = 5.0  # for an actor to begin, where there is room for it
+_CLOSE_SECONDS = 5.0  # for a look at the nodes to end
 _AGAIN_SECONDS = 5.0  # until an agent is started again that has ended
 
 FindHosts = Callable[[Collection[str]], Mapping[str, int]]
@@ -113,11 +114,13 @@ class Hosts:
         return sum(host.slots for host in hosts if host.serves)
 
     def close(self) -> None:
-        """Ends the agents that have not ended with the job."""
+        """Ends the agents that have not ended with the job. A discovery of the user's that hangs is left to
+        itself: the job has its results.
+        """
         self._closing.set()
         if self._thread.ident is not None:
-            self._thread.join()
-        for host in self._hosts.values():
+            self._thread.join(_CLOSE_SECONDS)
+        for host in list(self._hosts.values()):
             ray.kill(host.actor)
         self._hosts.clear()
 
@@ -145,7 +148,10 @@ class Hosts:
                 self._ended[node] += 1
                 self._drop(node, now + _AGAIN_SECONDS)
         names = nodes.names_of({node: found["NodeManagerHostname"] for node, found in alive.items()})
-        for node, slots in self._find(self._busy).items():
+        found = self._find(self._busy)
+        if self._closing.is_set():  # it may have taken long
+            return
+        for node, slots in found.items():
             if slots and node in alive.keys() - self._hosts.keys() and now >= self._not_before.get(node, 0):
                 # The launcher leaves a host alone whose agent was asked to go; the next one has another name.
                 again = f"-again-{self._ended[node]}" if node in self._ended else ""
