@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import pytest
 
@@ -29,6 +29,11 @@ class TwoWords(Exception):
 
     def __init__(self, one: str, other: str) -> None:
         super().__init__(one + other)
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    pass
 
 
 def _raised(error: BaseException) -> BaseException:
@@ -86,6 +91,11 @@ def test_an_exception_comes_back_as_itself_with_the_remote_traceback():
     where = f"on rank 3 (localhost, pid {os.getpid()})"
     assert str(back.__cause__).startswith(f"{where}:\n\nTraceback (most recent call last)")
     assert "in _raised" in str(back.__cause__)
+
+
+def test_an_exception_that_lets_nobody_set_anything_comes_back_as_itself():
+    back = _through(Frozen())
+    assert type(back) is Frozen and back.__cause__.rank == 3
 
 
 @pytest.mark.parametrize(

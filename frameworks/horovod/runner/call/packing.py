@@ -191,7 +191,8 @@ def read_error(data: memoryview, rank: int) -> BaseException:
             pass
     if not isinstance(error, BaseException):
         error = RuntimeError(f"rank {rank}: {header['summary']}")
-    error.__cause__ = RemoteTraceback(rank, header["process"], header["traceback"])
+    cause = RemoteTraceback(rank, header["process"], header["traceback"])
+    BaseException.__setattr__(error, "__cause__", cause)  # its class may let nobody set anything
     return error
 
 
