@@ -2,12 +2,12 @@
 the pod itself.
 """
 
-import functools
 import socket
 import time
 from collections.abc import Callable
 
 _PAUSE_SECONDS = 0.5
+_known: dict[str, list[str]] = {}  # of several servers of names, some hear of a new one later than others
 
 
 def addresses(
@@ -38,7 +38,12 @@ def addresses(
         time.sleep(_PAUSE_SECONDS)
 
 
-@functools.cache  # of several servers of names, some know a new one later than others
-def _found(host: str) -> tuple[str, ...]:
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(target[0]) for _, _, _, _, target in found))
+def _found(host: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        if host in _known:
+            return _known[host]
+        raise
+    _known[host] = list(dict.fromkeys(str(target[0]) for _, _, _, _, target in found))
+    return _known[host]
