@@ -29,7 +29,10 @@ def find(environ: Mapping[str, str]) -> Allocation | None:
     Raises:
         HostsError: the variables say nothing that can be used.
     """
-    return _of_lsf(environ) or _of_slurm(environ) or _of_pbs(environ)
+    try:
+        return _of_lsf(environ) or _of_slurm(environ) or _of_pbs(environ)
+    except HostsError as error:
+        raise HostsError(f"{error}; -H names hosts in place of it") from None
 
 
 def _of_slurm(environ: Mapping[str, str]) -> Allocation | None:

@@ -101,7 +101,7 @@ def test_hosts_of_pbs(tmp_path: Path) -> None:
     file = tmp_path / "nodes"
     file.write_text("n1\nn1\nn2.example\n")
     assert found({"PBS_NODEFILE": str(file)}) == ([Host("n1", 2), Host("n2.example", 1)], "PBS_NODEFILE")
-    with pytest.raises(HostsError, match=r"PBS_NODEFILE=.*absent: No such file"):
+    with pytest.raises(HostsError, match=r"PBS_NODEFILE=.*absent: No such file.*; -H names"):
         found({"PBS_NODEFILE": str(tmp_path / "absent")})
 
 
