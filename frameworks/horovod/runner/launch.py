@@ -82,14 +82,15 @@ def start_job(arguments: "argparse.Namespace", call: "Call | None" = None, has_p
     from .command_line.new_job import new_job
 
     try:
-        if arguments.rendezvous is not None and not _leads(arguments):
-            return _serve(arguments)
-        job = new_job(arguments, os.environ, call, has_prefix)
+        leads = arguments.rendezvous is None or _leads(arguments)
+        job = new_job(arguments, os.environ, call, has_prefix) if leads else None
     except ValueError as error:
         from .launchers import setup
 
         setup.complain(str(error))
         return setup.USAGE_STATUS
+    if job is None:
+        return _serve(arguments)
     if job.launcher is not None:
         from .mpi import launch as mpi
 
