@@ -192,7 +192,7 @@ def distribute(optimizer: Any, plan: Plan, keras: Any) -> Any:
         )
     made = subclass_of(DistributedKerasOptimizer, optimizer, keras, _plan=plan, _keras=keras)
     copy = remade(optimizer, made)
-    carry_over(optimizer, copy)
+    carry_over(optimizer, copy, keras)
     return copy
 
 
@@ -211,7 +211,7 @@ def _distribute_scaling(optimizer: Any, plan: Plan, keras: Any, automatic: bool)
     )
     config = {key: value for key, value in config_of(optimizer).items() if key != "inner_optimizer"}
     copy = made(remade(inner, inner_class), **config)
-    carry_over(optimizer, copy)
+    carry_over(optimizer, copy, keras)
     return copy
 
 

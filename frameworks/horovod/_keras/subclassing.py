@@ -51,18 +51,19 @@ def remade(optimizer: Any, made: Any) -> Any:
     return copy
 
 
-def carry_over(optimizer: Any, copy: Any) -> None:
+def carry_over(optimizer: Any, copy: Any, keras: Any) -> None:
     """Gives ``copy`` the variables of ``optimizer``: counts, rate and, where it has been built, the rest."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if inner.built and not copy.built:
         copy.build(list(inner._trainable_variables))
     if inner is not optimizer:
-        _assign(inner.variables, copy.inner_optimizer.variables)
+        _assign(inner.variables, copy.inner_optimizer.variables, keras)
         if not optimizer.built:
             return
-    _assign(optimizer.variables, copy.variables)
+    _assign(optimizer.variables, copy.variables, keras)
 
 
-def _assign(values: list[Any], variables: list[Any]) -> None:
+def _assign(values: list[Any], variables: list[Any], keras: Any) -> None:
+    """In memory of their own: on JAX both would have one array, which the first step of either deletes."""
     for value, variable in zip(values, variables, strict=True):
-        variable.assign(value)
+        variable.assign(keras.ops.copy(value))
