@@ -63,6 +63,45 @@ def test_fit(run_ranks, tmp_path) -> None:
     assert results[0][2] == pytest.approx([0.0375, 0.05, 0.05])
 
 
+def ranks_scale_the_loss(mixed: bool):
+    import keras
+
+    import horovod.keras as hvd
+
+    hvd.init()
+    plain = keras.optimizers.SGD(0.05)
+    if mixed:
+        keras.config.set_dtype_policy("mixed_float16")
+    scaled = plain if mixed else keras.optimizers.LossScaleOptimizer(plain, initial_scale=1024.0)
+    model = made(keras, seed=0)
+    model.compile(hvd.DistributedOptimizer(scaled), "mse")
+    x, y = samples(hvd.rank(), hvd.size())
+    model.fit(x, y, BATCH // hvd.size(), EPOCHS, verbose=0, shuffle=False)
+
+    trained = [variable.value for variable in model.trainable_variables]
+    by_hand = hvd.DistributedOptimizer(scaled)  # once more; nobody scales the loss
+    by_hand.build(model.trainable_variables)
+    state = [variable.value for variable in by_hand.variables]
+    gradients = [array * 0 + hvd.rank() for array in trained]
+    moved, state = by_hand.stateless_apply(state, gradients, trained)
+    steps = [np.unique(np.round((a - b) * 20, 3)).tolist() for a, b in zip(trained, moved, strict=True)]
+    assert len(state) == len(by_hand.variables)
+    return [np.asarray(array).tolist() for array in trained], steps
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["by hand", "by the policy"])
+def test_gradients_of_a_scaled_loss(run_ranks, mixed: bool) -> None:
+    env = {"KERAS_BACKEND": "jax"}
+    results = run_ranks(2, ranks_scale_the_loss, [mixed], env=env, timeout=100)
+    assert results[0] == results[1]
+    alone, _ = run_ranks(1, ranks_scale_the_loss, [mixed], env=env, timeout=100)[0]
+    rtol = 5e-2 if mixed else 2e-3
+    for mine, expected in zip(results[0][0], alone, strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=rtol, atol=rtol / 10)
+    scale = 1 if mixed else 1024
+    assert results[0][1] == [[round(0.5 / scale, 3)]] * 4
+
+
 def ranks_that_have_built_more():
     """One rank has made a variable before, so that Keras counts names differently."""
     import keras

@@ -112,10 +112,7 @@ class DistributedKerasOptimizer(SchedulesByPass):
             update = self.inner_optimizer.apply  # type: ignore[attr-defined]
 
         def reduce_and_update(local: Sequence[Any]) -> None:
-            plan = self._plan
-            reduced = self._local.reduce(
-                lambda own, theirs: plan.backend.reduce_gradients(own, theirs, plan), local, variables
-            )
+            reduced = self._reduced(local, variables)
             if variables is asked:
                 update(reduced, variables)
                 return
@@ -131,6 +128,27 @@ class DistributedKerasOptimizer(SchedulesByPass):
         else:
             positions = [self._get_variable_index(variable) for variable in variables]  # type: ignore[attr-defined]
             self._agg_helper.add(positions, gradients, reduce_and_update)
+
+    def stateless_apply(
+        self, optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
+    ) -> Any:
+        """As the wrapped optimizer's, which calls ``apply``, unless it is one that scales the loss."""
+        inner = getattr(self, "inner_optimizer", None)
+        if inner is None or not self.built:
+            return super().stateless_apply(optimizer_variables, grads, trainable_variables)  # type: ignore[misc]
+        reduced = self._reduced(list(grads), list(self._trainable_variables))  # type: ignore[attr-defined]
+        if not self._scales_by_itself or self._loss_is_scaled:
+            return super().stateless_apply(optimizer_variables, reduced, trainable_variables)  # type: ignore[misc]
+        theirs = len(optimizer_variables) - len(inner.variables)  # those of the inner one come last
+        trained, state = inner.stateless_apply(optimizer_variables[theirs:], reduced, trainable_variables)
+        return trained, [*optimizer_variables[:theirs], *state]
+
+    def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients of the whole job, and those of variables of this rank's own."""
+        plan = self._plan
+        return self._local.reduce(
+            lambda own, theirs: plan.backend.reduce_gradients(own, theirs, plan), gradients, variables
+        )
 
     def _completed(self, gradients: list[Any], variables: list[Any]) -> tuple[list[Any], list[Any]]:
         """With None for variables that the program has left out, as some do with those that have no gradient
