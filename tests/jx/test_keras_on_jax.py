@@ -34,10 +34,18 @@ def ranks_fit(folder: str):
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.05))
     model.compile(optimizer, "mse", metrics=["mae"])
     assert model.jit_compile
-    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+    own = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda _, logs: logs.update(rank=keras.ops.convert_to_tensor(float(hvd.rank())))
+    )
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        own,
+        hvd.callbacks.MetricAverageCallback(),
+    ]
     x, y = samples(hvd.rank(), hvd.size())
     batch = BATCH // hvd.size()
     history = model.fit(x, y, batch, EPOCHS, verbose=0, shuffle=False, callbacks=callbacks).history
+    assert history["rank"] == [(hvd.size() - 1) / 2] * EPOCHS
 
     if hvd.rank() == 0:
         model.save(f"{folder}/model.keras")

@@ -12,6 +12,8 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from horovod._keras import optimizer_variables
 from horovod._keras.backend import Backend
 from horovod.common.progress import progress
@@ -141,8 +143,8 @@ class MetricAverage(CallbackPart):
 
 def _as_number(value: Any) -> Any:
     """None for what has no average; a scalar tensor or array becomes a numpy number."""
-    if hasattr(value, "numpy"):
-        value = value.numpy()
+    if hasattr(value, "__array__"):  # also of frameworks that have no ``numpy()``
+        value = np.asarray(value)
     if getattr(value, "shape", None) == ():
         value = value[()]
     return value if isinstance(value, numbers.Real) else None
