@@ -76,6 +76,22 @@ def test_gradients_that_are_added_up_first(run_ranks, averages: bool) -> None:
         np.testing.assert_allclose(results[0][name], value, rtol=1e-5)
 
 
+def ranks_add_up_halves():
+    """Their sum is within the range of the type, and that of their multiples is not."""
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(optax.sgd(1.0), backward_passes_per_step=4)
+    params = jnp.zeros(2, jnp.float16)
+    state = optimizer.init(params)
+    for gradient in (30000.0, -30000.0, 30000.0, -28992.0):
+        updates, state = optimizer.update(jnp.full(2, gradient, jnp.float16), state, params)
+        params = optax.apply_updates(params, updates)
+    return params.tolist()
+
+
+def test_great_gradients_of_half_precision_are_added_up(run_ranks) -> None:
+    assert run_ranks(2, ranks_add_up_halves) == [[-1008.0] * 2] * 2
+
+
 def ranks_train_in_threads(compiled: bool):
     """Each rank a pair of models, whose steps come in another order on each."""
     hvd.init()

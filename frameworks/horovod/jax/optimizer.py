@@ -92,13 +92,6 @@ def _like(optimizer: Any, update: Any) -> Any:
 def _in_steps(distributed: Any, settings: GradientSettings) -> Any:
     import optax
 
-    passes = settings.backward_passes_per_step
-    averaging = optax.MultiSteps(distributed, passes).gradient_transformation()
-    if settings.average_aggregated_gradients:
-        return averaging
-
-    def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
-        summed = jax.tree_util.tree_map(lambda gradient: gradient * passes, updates)
-        return averaging.update(summed, state, params, **more)
-
-    return optax.GradientTransformationExtraArgs(averaging.init, update)
+    averages = settings.average_aggregated_gradients
+    steps = optax.MultiSteps(distributed, settings.backward_passes_per_step, use_grad_mean=averages)
+    return steps.gradient_transformation()
