@@ -107,9 +107,8 @@ def start_job(arguments: "argparse.Namespace", call: "Call | None" = None, has_p
 def _leads(arguments: "argparse.Namespace") -> bool:
     """Whether this host leads a job of hosts that dial. Raises ValueError where that cannot be known."""
     from . import meeting, timeouts
-    from .launchers import welcome
 
-    seconds = timeouts.start_seconds(_settings(arguments)) or welcome.JOIN_SECONDS
+    seconds = timeouts.start_seconds(_settings(arguments)) or timeouts.JOIN_SECONDS
     meeting.wait_for_name(
         arguments, seconds, lambda text: print(f"horovodrun: {text}", file=sys.stderr, flush=True)
     )

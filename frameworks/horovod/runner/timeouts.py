@@ -8,6 +8,8 @@ from horovod.bootstrap.variables import seconds, usable_seconds
 ELASTIC_VARIABLE = "HOROVOD_ELASTIC_TIMEOUT"
 START_SECONDS = 30.0
 """What hosts have to come that are reached, if the user says nothing else."""
+JOIN_SECONDS = 600.0
+"""What those have that come by themselves."""
 ELASTIC_SECONDS = 600.0
 
 

@@ -9,7 +9,7 @@ from horovod.bootstrap.errors import BootstrapError, PortTakenError
 from horovod.bootstrap.rendezvous.rendezvous import derive
 from horovod.bootstrap.rendezvous.ways import how_to_make_a_secret
 
-from .. import meeting
+from .. import meeting, timeouts
 from ..ending import ENDING_SIGNALS
 from ..hosts import Host
 from ..job import Job
@@ -18,8 +18,6 @@ from ..nodes.joining import Joining
 from ..nodes.loop import Loop
 from ..nodes.reach import ReachError
 
-JOIN_SECONDS = 600.0
-"""How long hosts are waited for, if the user says nothing else."""
 _GOODBYE_SECONDS = 1.0
 _TELL_SECONDS = (5.0, 30.0)  # for the first time, and then again and again
 
@@ -62,7 +60,7 @@ class Welcome:
         taken: list[int] = []
         self._loop.on_signal = taken.append
         count = self._job.reach.joining
-        seconds = self._job.reach.start_seconds or JOIN_SECONDS
+        seconds = self._job.reach.start_seconds or timeouts.JOIN_SECONDS
         begin = time.monotonic()
         tell = begin + _TELL_SECONDS[0]
         while len(self.joining.here) < count:
