@@ -92,6 +92,68 @@ def test_great_gradients_of_half_precision_are_added_up(run_ranks) -> None:
     assert run_ranks(2, ranks_add_up_halves) == [[-1008.0] * 2] * 2
 
 
+def ranks_count_what_travels(compiled: bool):
+    """How often gradients travel in three steps of four passes, of which one is not finite."""
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(optax.adam(0.1), backward_passes_per_step=4)
+    params = {"w": jnp.zeros(3), "frozen": None}
+    state = optimizer.init(params)
+    update = jax.jit(optimizer.update) if compiled else optimizer.update
+    seen = []
+    for number in range(12):
+        gradients = {"w": jnp.full(3, jnp.nan if number == 10 else 1.0), "frozen": None}
+        updates, state = update(gradients, state, params)
+        params = optax.apply_updates(params, updates)
+        jax.block_until_ready(params)
+        seen.append((hvd.counters()["collectives"], bool(jnp.isfinite(params["w"]).all())))
+    return seen, params["frozen"], int(state.gradient_step)
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "op by op"])
+def test_gradients_travel_once_a_step(run_ranks, compiled: bool) -> None:
+    seen, frozen, steps = run_ranks(2, ranks_count_what_travels, [compiled])[0]
+    assert [count for count, _ in seen] == [number // 4 for number in range(1, 13)]
+    assert [finite for _, finite in seen] == [True] * 11 + [False], "only the step that contains it"
+    assert frozen is None and steps == 3
+
+
+def ranks_train_several_at_once():
+    """Three models side by side by vmap, each with a state of its own, against one after the other."""
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(optax.sgd(1.0, momentum=0.5), backward_passes_per_step=2)
+    gradients = jnp.arange(12.0).reshape(4, 3) + hvd.rank()
+
+    def train(update, params, columns):
+        state = (jax.vmap(optimizer.init) if params.ndim else optimizer.init)(params)
+        for gradient in columns:
+            updates, state = update(gradient, state)
+            params = optax.apply_updates(params, updates)
+        return params.tolist()
+
+    together = train(jax.jit(jax.vmap(optimizer.update)), jnp.zeros(3), gradients)
+    return together, [train(optimizer.update, jnp.zeros(()), gradients[:, i]) for i in range(3)]
+
+
+def test_states_of_several_models(run_ranks) -> None:
+    first, second = run_ranks(2, ranks_train_several_at_once)
+    assert first == second and first[0] == first[1], first
+
+
+def ranks_pass_more_arguments(passes: int):
+    hvd.init()
+    distributed = hvd.DistributedOptimizer(optax.scale(-1.0), backward_passes_per_step=passes)
+    optimizer = optax.chain(distributed, optax.contrib.reduce_on_plateau())
+    params = jnp.zeros(2)
+    state = optimizer.init(params)
+    updates, _ = optimizer.update(jnp.full(2, float(hvd.rank())), state, params, value=1.0)
+    return updates.tolist()
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_arguments_for_others_in_a_chain(run_ranks, passes: int) -> None:
+    assert run_ranks(2, ranks_pass_more_arguments, [passes]) == [[-0.5, -0.5] if passes == 1 else [0, 0]] * 2
+
+
 def ranks_train_in_threads(compiled: bool):
     """Each rank a pair of models, whose steps come in another order on each."""
     hvd.init()

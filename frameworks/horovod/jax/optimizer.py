@@ -10,6 +10,7 @@ from horovod.common.collective.compression import NoneCompressor, is_stateful
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.reduce_ops import Average
 from horovod.common.training.gradient_options import GradientSettings
+from horovod.jax.accumulation import in_steps
 from horovod.jax.trees import allreduce
 
 
@@ -60,11 +61,14 @@ def DistributedOptimizer(
             f"{settings.compression.__name__} keeps a state, which horovod.jax has no place for."
         )
 
+    optimizer = _with_more_arguments(optimizer)
+
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> tuple[Any, Any]:
         return optimizer.update(_reduced(updates, settings, name), state, params, **more)
 
-    distributed = _like(optimizer, update)
-    return distributed if backward_passes_per_step == 1 else _in_steps(distributed, settings)
+    if backward_passes_per_step == 1:
+        return _like(optimizer, update)
+    return in_steps(optimizer, update, backward_passes_per_step, average_aggregated_gradients)
 
 
 def _reduced(gradients: Any, settings: GradientSettings, name: str | None) -> Any:
@@ -81,17 +85,20 @@ def _reduced(gradients: Any, settings: GradientSettings, name: str | None) -> An
     )
 
 
+def _with_more_arguments(optimizer: Any) -> Any:
+    """One whose ``update`` is given arguments that are for others in an ``optax.chain``."""
+    try:
+        import optax
+    except ImportError:
+        return optimizer
+    if isinstance(optimizer, optax.GradientTransformation):
+        return optax.with_extra_args_support(optimizer)
+    return optimizer
+
+
 def _like(optimizer: Any, update: Any) -> Any:
     try:
         import optax
     except ImportError:
         return type(optimizer)(optimizer.init, update)
     return optax.GradientTransformationExtraArgs(optimizer.init, update)
-
-
-def _in_steps(distributed: Any, settings: GradientSettings) -> Any:
-    import optax
-
-    averages = settings.average_aggregated_gradients
-    steps = optax.MultiSteps(distributed, settings.backward_passes_per_step, use_grad_mean=averages)
-    return steps.gradient_transformation()

@@ -107,8 +107,8 @@ class JaxGlue(TensorGlue[jax.Array]):
             return tensor * jnp.asarray(factor, tensor.dtype)
         return (tensor.astype(float) * factor).astype(tensor.dtype)
 
-    def zeros_like(self, tensor: jax.Array) -> jax.Array:
-        return jnp.zeros_like(tensor)
+    def zeroed(self, tensor: jax.Array) -> jax.Array:
+        return jnp.where(False, tensor, jnp.zeros_like(tensor))
 
     def equals(self, tensor: jax.Array, other: jax.Array | float) -> jax.Array:
         return (tensor == other).astype(tensor.dtype)

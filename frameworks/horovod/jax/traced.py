@@ -137,7 +137,7 @@ def _broadcast(
     reduced = ops.allreduce(
         gradients[0], None, done.backward_name(), op=gradient_op(), process_set=done.process_set
     )
-    return [jnp.where(rank() == done.arguments["root_rank"], reduced, ops.glue.zeros_like(reduced))]
+    return [jnp.where(rank() == done.arguments["root_rank"], reduced, jnp.zeros_like(reduced))]
 
 
 def _alltoall(

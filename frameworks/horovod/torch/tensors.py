@@ -177,8 +177,8 @@ class TorchGlue(TensorGlue[torch.Tensor]):
         device = like.device if isinstance(like, torch.Tensor) else None
         return torch.tensor(values, dtype=torch.int64 if large else torch.int32, device=device)
 
-    def zeros_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.zeros_like(tensor)
+    def zeroed(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.masked_fill(torch.ones((), dtype=torch.bool, device=tensor.device), 0)
 
     def records_gradient(self, tensor: torch.Tensor) -> bool:
         if not isinstance(tensor, torch.Tensor):

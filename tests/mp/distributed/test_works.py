@@ -2,6 +2,7 @@
 
 import gc
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -65,6 +66,28 @@ def futures() -> None:
         joint = dist.group.WORLD.allgather(parts, [torch.full((2,), float(rank)), torch.ones(2)])
         joint.get_future().wait()
         assert parts[0][size - 1].tolist() == [size - 1.0] * 2
+
+
+def futures_that_wait() -> None:
+    """What is chained to a future starts another operation, and waits for it, as hooks of DDP do. Each group
+    has an order of its own.
+    """
+    with process_group() as (rank, size):
+        groups = [dist.new_group() for _ in range(4)]
+
+        def again(group: Any) -> Callable[[Any], Any]:
+            def chained(done: Any) -> Any:
+                (mine,) = done.value()
+                return dist.all_reduce(mine, group=group, async_op=True).get_future().wait()[0]
+
+            return chained
+
+        for _ in range(20):
+            works = [dist.all_reduce(torch.full((3,), rank + 1.0), group=g, async_op=True) for g in groups]
+            for future in [work.get_future().then(again(g)) for work, g in zip(works, groups, strict=True)]:
+                check(future.wait(), np.full(3, size * sum(range(1, size + 1))), "a future that waits")
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("hvd-futures") <= len(groups) + 2, names
 
 
 def dropped() -> None:
@@ -187,7 +210,7 @@ def forgotten() -> None:
             assert all(tensor() is None for tensor in known)  # nor are they kept for ever
 
 
-PROGRAMS = [asynchronous, futures, dropped, forgotten, at_odds]
+PROGRAMS = [asynchronous, futures, futures_that_wait, dropped, forgotten, at_odds]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

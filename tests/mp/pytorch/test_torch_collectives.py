@@ -138,6 +138,33 @@ def only_one_rank_has_made_its_layers():
         assert all(bool((each == 1).all()) for each in parameters.values())
 
 
+def gradients_of_gradients():
+    """The gradient of x -> sum of (operation(x) ** 3), and that of its sum, weighted."""
+    size, place = hvd.size(), hvd.rank()
+    rows = 2 * size
+    all_ranks = [np.random.default_rng(rank).uniform(1, 2, size=rows) for rank in range(size)]
+    mine, total, product = all_ranks[place], sum(all_ranks), np.prod(all_ranks, axis=0)
+    weights = np.random.default_rng(9).uniform(1, 2, size=rows)  # equal on all ranks
+    others = sum(1 / theirs for theirs in all_ranks)
+    of_root = 6 * mine if place == 1 else np.zeros(rows)
+    cases = {  # averages over the ranks, as upstream has them
+        "sum": (lambda x: hvd.allreduce(x, op=hvd.Sum), 6 * total * size * size),
+        "product": (
+            lambda x: hvd.allreduce(x, op=hvd.Product),
+            3 * size * product**3 * (3 * others / mine - 1 / mine**2),
+        ),
+        "alltoall": (hvd.alltoall, 6 * mine),
+        "allgather": (hvd.allgather, 6 * mine / size),
+        "reducescatter": (lambda x: hvd.reducescatter(x, op=hvd.Sum), 6 * total * size * size),
+        "broadcast": (lambda x: hvd.broadcast(x, 1), of_root / size),
+    }
+    for name, (operation, expected) in cases.items():
+        x = torch.from_numpy(mine.copy()).requires_grad_()
+        (first,) = torch.autograd.grad((operation(x) ** 3).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad((first * torch.from_numpy(weights)).sum(), x)
+        np.testing.assert_allclose(second.numpy(), expected * weights, 1e-12, err_msg=name)
+
+
 def duplicate():
     if hvd.rank() == 0:
         first = hvd.allreduce_async_(torch.ones(4), name="twice")
@@ -177,7 +204,7 @@ def disagreements():
 
 CHECKS = (
     *(factors, layouts, complex_numbers, duplicate, refused),
-    *(nothing_is_broadcast_by_halves, only_one_rank_has_made_its_layers),
+    *(nothing_is_broadcast_by_halves, only_one_rank_has_made_its_layers, gradients_of_gradients),
 )
 
 

@@ -227,7 +227,7 @@ def _broadcast(
     """The average of the ranks' gradients on the root; zeros elsewhere, whose input had no influence."""
     name = done.backward_name()
     reduced = ops.allreduce(gradients[0], name=name, op=gradient_op(), process_set=done.process_set)
-    return [reduced if rank() == done.arguments["root_rank"] else ops.glue.zeros_like(reduced)]
+    return [reduced if rank() == done.arguments["root_rank"] else ops.glue.zeroed(reduced)]
 
 
 def _alltoall(

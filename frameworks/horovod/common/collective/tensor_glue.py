@@ -150,8 +150,10 @@ class TensorGlue(Generic[Tensor]):
         """
         raise NotImplementedError
 
-    def zeros_like(self, tensor: Tensor) -> Tensor:
-        """A new tensor of zeros, of the same shape, type and device."""
+    def zeroed(self, tensor: Tensor) -> Tensor:
+        """A new tensor of zeros, of the same shape, type and device. Where gradients are recorded it is a
+        function of ``tensor``, so that the rank takes part in what the gradients of others need.
+        """
         raise NotImplementedError
 
     def equals(self, tensor: Tensor, other: Tensor | float) -> Tensor:

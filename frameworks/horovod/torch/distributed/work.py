@@ -1,16 +1,12 @@
 """Operations in flight, as torch.distributed sees them.
 
 The core completes an operation whether or not anybody waits for it; a Work waits, and then puts the result
-where it belongs if that is not where the core has put it. Futures are completed by one thread, which exists
-from the first ``get_future`` on: DDP takes one for every bucket, and waits for none of them before the end of
-its backward pass.
+where it belongs if that is not where the core has put it. Futures are the matter of ``completion``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +19,7 @@ from torch._C._distributed_c10d import Work
 from horovod import _core
 from horovod.common.collective.messages import sender
 from horovod.torch.compiling import methods_outside_of_graphs
+from horovod.torch.distributed import completion
 from horovod.torch.distributed.errors import message_timed_out
 
 if TYPE_CHECKING:
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 Finish = Callable[["list[_core.Output] | None"], None]
 
 _Work: Any = Work
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.02
+_SHORTEST_WAIT = 0.001
 _NO_LIMIT = timedelta(0)
 _AT_ONCE = 0.0  # to wait for what is over
 
@@ -82,6 +79,7 @@ class OperationWork(_Work):
         """
         if not self._done:
             self._complete(timeout.total_seconds() if timeout > _NO_LIMIT else self._timeout)
+        self.tell()
         if self._error is not None:
             raise self._error
         return True
@@ -121,24 +119,34 @@ class OperationWork(_Work):
             self._deadline = time.monotonic() + self._timeout
             done = self._done
         if done:
-            self._tell()
+            self.tell()
         else:
-            _completion.add(self)
+            completion.watch(self)
         return future
 
     def is_over(self) -> bool:
         """Whether the core is done with its tensors; completes it then, and keeps an error for ``wait``."""
+        over = self.ends()
+        self.tell()
+        return over
+
+    def ends(self) -> bool:
+        """As ``is_over``, but does not tell the future."""
         if not _core.poll(self._handle):
             return False
         with contextlib.suppress(Exception):
             self._complete(_AT_ONCE)
         return True
 
-    def wait_a_little(self, seconds: float) -> bool:
-        """Drives the engine for so long at most, on behalf of the future. Whether the operation is over."""
+    def can_be_told(self) -> bool:
+        """Whether ``tell`` has something to say."""
+        return self._done or self.ends()
+
+    def wait_a_little(self, seconds: float) -> None:
+        """Drives the engine for so long at most, on behalf of the future."""
         if not self._lock.acquire(blocking=False):  # another thread waits for it, and so drives
             time.sleep(_SHORTEST_WAIT)
-            return self._done
+            return
         try:
             with contextlib.suppress(Exception):
                 self._complete_locked(seconds, time.monotonic() + seconds)
@@ -147,7 +155,6 @@ class OperationWork(_Work):
                 self._done = True
         finally:
             self._lock.release()
-        return self._tell()
 
     def _complete(self, seconds: float) -> None:
         """Waits for so long at most; not for another thread that waits, unless the operation is over."""
@@ -158,7 +165,6 @@ class OperationWork(_Work):
             time.sleep(_SHORTEST_WAIT)
         with self._lock:  # no acquire: a signal handler that raises after it would leave the lock held
             self._complete_locked(seconds, until)
-        self._tell()
 
     def _complete_locked(self, seconds: float, until: float) -> None:
         """A signal handler may raise anywhere in it: all of it can be done again until the handle is
@@ -194,14 +200,13 @@ class OperationWork(_Work):
     def _leave(self) -> None:
         """The communicator need not keep it any more."""
 
-    def _tell(self) -> bool:
-        """Completes the future of one that is over; whether it is."""
-        if self._done and self._future is not None:
+    def tell(self) -> None:
+        """Completes the future of one that is over, and so runs what the program has chained to it."""
+        if self._done and self._future is not None and not self._told:
             with self._lock:
                 told, self._told = self._told, True
             if not told:
                 self._settle_future(self._future)
-        return self._done
 
     def _settle_future(self, future: torch.futures.Future[Any]) -> None:
         if self._error is None:
@@ -334,49 +339,3 @@ def joint(works: Sequence[Any]) -> Any:
 
 def _values(done: torch.futures.Future[list[torch.futures.Future[Any]]]) -> list[Any]:
     return [future.value() for future in done.value()]
-
-
-class _CompletionThread:
-    """Completes works that somebody has a future of. It waits for the oldest, which drives the engine, and
-    looks at the others now and then: they may be of other groups, where another order holds.
-    """
-
-    def __init__(self) -> None:
-        self._added: queue.SimpleQueue[OperationWork] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._started = False
-
-    def add(self, work: OperationWork) -> None:
-        """Takes charge of ``work``."""
-        self._added.put(work)
-        if not self._started:
-            with self._lock:
-                if not self._started:
-                    threading.Thread(target=self._run, name="hvd-futures", daemon=True).start()
-                    self._started = True
-
-    def _run(self) -> None:
-        added = self._added
-        pending: list[OperationWork] = []
-        while True:
-            if not pending:
-                pending.append(added.get())
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    pending.append(added.get_nowait())
-            seconds = _SHORTEST_WAIT
-            while not pending[0].wait_a_little(seconds) and len(pending) == 1 and added.empty():
-                seconds = min(2 * seconds, _LONGEST_WAIT)
-            pending = [work for work in pending if not work.is_completed()]
-
-
-_completion = _CompletionThread()
-
-
-def _forget() -> None:
-    """In a forked child, where the thread does not exist."""
-    global _completion
-    _completion = _CompletionThread()
-
-
-os.register_at_fork(after_in_child=_forget)
