@@ -68,7 +68,7 @@ def check(run: Session, ours: nn.Module, theirs: nn.Module) -> None:
     if run.board.max(digest) != -run.board.max(-digest):
         raise AssertionError("horovod: parameters differ between ranks")
     for mine, other in zip(parameters, theirs.parameters(), strict=True):
-        torch.testing.assert_close(mine, other.detach(), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(mine, other.detach(), rtol=1e-2, atol=1e-3)
 
 
 MAKERS = {OURS: horovod, "ddp gloo": ddp, "alone": alone}

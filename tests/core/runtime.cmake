@@ -10,6 +10,7 @@ hvd_test(tree_node SOURCES runtime/progress/tree_node_test.cc USES runtime/progr
 hvd_test(refusals SOURCES runtime/progress/refusals_test.cc USES runtime/progress)
 hvd_test(set_table SOURCES runtime/progress/set_table_test.cc USES runtime/progress)
 hvd_test(turns SOURCES runtime/progress/turns_test.cc USES runtime/progress)
+hvd_test(waiting SOURCES runtime/progress/waiting_test.cc USES runtime/progress)
 hvd_test(loop SOURCES runtime/progress/loop_test.cc USES runtime/progress)
 hvd_test(peer_matching SOURCES runtime/peer/matching_test.cc USES runtime/peer)
 hvd_test(peer_ring SOURCES runtime/peer/ring_test.cc USES runtime/peer)

@@ -43,7 +43,7 @@ Loop::Loop(LoopOptions options, Cycle* cycle, Queue* queue, Waker* waker, Counte
       queue_(queue),
       waker_(waker),
       counters_(counters),
-      waiter_spin_(options.waiter_spin_us),
+      waiter_spin_(options.waiter_spin_us, options.waiter_yields),
       background_spin_(options.background_spin_us) {
   thread_ = std::thread([this] { Background(); });
 }

@@ -17,6 +17,7 @@ enum class Waited { kDone, kTimeout, kInterrupted };
 
 struct LoopOptions {
   int64_t waiter_spin_us = 0;
+  bool waiter_yields = false;  // while it spins: it shares its core with other ranks
   int64_t background_spin_us = 0;
   int64_t collect_us = 300;         // how long the background thread lets submissions gather
   int64_t collect_bytes = 1 << 20;  // ... unless so much is queued

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -14,24 +15,35 @@ namespace hvd {
 // How a driver waits for work: it spins for a bounded time, then sleeps on the descriptors of a
 // PollSet.
 
-// How long to look for work before sleeping. Spinning is worth its CPU only while every rank of the
-// host has a core, and only if the peers really run meanwhile: so the time grows when spinning met
-// the work, shrinks when it did not, and now and then the longest time is tried again.
+// How long to look for work before sleeping. It is worth its CPU only if the peers really run
+// meanwhile: so the time grows when spinning met the work, shrinks when it did not, and now and
+// then the longest time is tried again. Ranks that share a core let each other run between two
+// looks. A peer that computes then keeps the core for milliseconds, so in the end they do not look
+// at all.
 class SpinLimit {
  public:
-  explicit SpinLimit(int64_t most_us) : most_us_(most_us), now_us_(most_us) {}
+  explicit SpinLimit(int64_t most_us, bool yields = false)
+      : most_us_(most_us), least_us_(yields ? 0 : kLeastUs), yields_(yields), now_us_(most_us) {}
+
+  bool yields() const { return yields_; }
 
   // How long to spin in the wait that begins.
   int64_t Begin() { return ++waits_ % kProbe == 0 ? most_us_ : now_us_; }
-  // Work came while spinning, after so long.
-  void Found(int64_t us) { now_us_ = std::min(most_us_, std::max(now_us_, 2 * us + kLeastUs)); }
+  // Work came while spinning, after so long. Who got the core back late would have been woken
+  // sooner.
+  void Found(int64_t us) {
+    if (yields_ && us > most_us_) return Missed();
+    now_us_ = std::min(most_us_, std::max(now_us_, 2 * us + kLeastUs));
+  }
   // It did not.
-  void Missed() { now_us_ = std::min(most_us_, std::max(kLeastUs, now_us_ / 2)); }
+  void Missed() { now_us_ = std::min(most_us_, std::max(least_us_, now_us_ / 2)); }
 
  private:
   static constexpr int64_t kLeastUs = 4;
   static constexpr uint32_t kProbe = 32;
-  int64_t most_us_;
+  const int64_t most_us_;
+  const int64_t least_us_;
+  const bool yields_;
   int64_t now_us_;
   uint32_t waits_ = 0;
 };
@@ -56,7 +68,11 @@ class SpinWait {
       spin_us_ = limit_->Begin();
     }
     if (now - since_ < spin_us_) {
-      PauseCpu();
+      if (limit_->yields()) {
+        sched_yield();
+      } else {
+        PauseCpu();
+      }
       return true;
     }
     if (spin_us_ > 0) limit_->Missed();
