@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from load import within
@@ -47,9 +47,15 @@ def cluster(folder: Path, names: Sequence[str] = ()) -> Iterator[dict[str, str]]
     """Runs the daemons; gives the variables that lead srun to them. ``names``: of the nodes, which are all on
     this machine; without them there is one, of its name.
     """
-    configuration = folder / "slurm.conf"
     host = os.uname().nodename.partition(".")[0]
-    nodes, ports = names or [host], _ports(1 + max(1, len(names)))
+    nodes = names or [host]
+    with _held_ports(1 + len(nodes)) as ports, _daemons(folder, host, nodes, ports) as variables:
+        yield variables
+
+
+@contextmanager
+def _daemons(folder: Path, host: str, nodes: Sequence[str], ports: Sequence[int]) -> Iterator[dict[str, str]]:
+    configuration = folder / "slurm.conf"
     lines = [
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 State=UNKNOWN"
         for node, port in zip(nodes, ports[1:], strict=True)
@@ -104,12 +110,14 @@ def _wait_for(is_so, folder: Path) -> None:
         time.sleep(0.1)
 
 
-def _ports(count: int) -> list[int]:
-    """That are free now."""
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
+@contextmanager
+def _held_ports(count: int) -> Iterator[list[int]]:
+    """Where daemons may listen. The system gives a port that somebody is bound to, without listening, to no
+    connection of others meanwhile.
+    """
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            each.bind(("127.0.0.1", 0))
+        yield [each.getsockname()[1] for each in sockets]
