@@ -32,9 +32,10 @@ LoopOptions LoopOptionsFor(const EngineOptions& options, int cores, int local_si
   LoopOptions loop;
   // A waiter is its rank's runnable thread; the background thread is one more, beside the
   // program's. Where ranks share cores a waiter lets the others run between two looks, which is
-  // still several times faster than to sleep and be woken.
-  loop.waiter_spin_us = 100;
-  loop.waiter_yields = cores < local_size;
+  // still several times faster than to sleep and be woken; its turn comes once all have had theirs.
+  const int ranks_per_core = (local_size + cores - 1) / cores;
+  loop.waiter_spin_us = 100 * ranks_per_core;
+  loop.waiter_yields = ranks_per_core > 1;
   loop.background_spin_us = cores > local_size ? 20 : 0;
   loop.collect_us = std::min<int64_t>(loop.collect_us, CycleMicros(options.config));
   const std::vector<int>& cores_wanted = options.config.thread_affinity;
