@@ -1,5 +1,6 @@
 """Starts real jobs for the tests: horovodrun with any command. Most tests take the quicker run_ranks."""
 
+import io
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 from load import within
@@ -65,6 +66,7 @@ class Launcher:
 
     def finish(self, process: subprocess.Popen[bytes], timeout: float) -> Result:
         """Waits for the end; a job that does not end fails the test with the stacks of its processes."""
+        ahead = _read_ahead(process.stdout)
         try:
             stdout, stderr = process.communicate(timeout=within(timeout))
         except subprocess.TimeoutExpired:
@@ -72,7 +74,7 @@ class Launcher:
             self._end_all()
             output = b"".join(filter(None, process.communicate())).decode(errors="replace")
             raise AssertionError(f"the job did not end within {timeout} s\n{output}\n{stacks}") from None
-        return Result(process.returncode, stdout or b"", stderr or b"")
+        return Result(process.returncode, ahead + (stdout or b""), stderr or b"")
 
     def end_within(self, process: subprocess.Popen[bytes], timeout: float) -> int | None:
         """The status of a job whose output somebody else reads; None: it did not end, and was ended."""
@@ -162,6 +164,17 @@ class Job:
     def finish(self, timeout: float) -> Result:
         """Waits for the end."""
         return self.launcher.finish(self.process, timeout)
+
+
+def _read_ahead(stream: IO[bytes] | None) -> bytes:
+    """What ``readline`` has taken beyond its line: ``communicate`` reads from the descriptor."""
+    if not isinstance(stream, io.BufferedReader) or stream.closed:
+        return b""
+    os.set_blocking(stream.fileno(), False)
+    try:
+        return stream.peek()
+    finally:
+        os.set_blocking(stream.fileno(), True)
 
 
 def carries(folder: Path, marker: bytes) -> bool:
